@@ -1,0 +1,1 @@
+//! Benchmarks of Fulmar: the grid against its peers, the allocation contract, criterion benches.

@@ -1,0 +1,1 @@
+//! Compiles .proto files to Fulmar clients and servers, without protoc.

@@ -1,0 +1,1 @@
+//! Examples of Fulmar: hello world, route guide and a quickstart.

@@ -1,0 +1,1 @@
+//! A gRPC transport for services that care about latency: no allocation per message, no runtime needed.

@@ -1,0 +1,1 @@
+//! Interoperability programs and tests of Fulmar against other gRPC implementations.

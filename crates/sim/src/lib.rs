@@ -1,0 +1,1 @@
+//! Deterministic worlds for Fulmar's engines: virtual time, links with faults, checks.

@@ -1,0 +1,1 @@
+//! TLS for Fulmar: an endpoint wrapped in rustls is a transport.
