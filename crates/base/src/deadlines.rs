@@ -28,7 +28,7 @@ pub struct DeadlineHeap<V> {
 #[derive(Copy, Clone)]
 struct Node {
     at: Instant,
-    /// Of the entry, as a number, which is smaller than its typed key would make generic code.
+    /// The key of the entry, as a number: as in [`DeadlineKey`], which knows no type of value.
     key: u64,
 }
 

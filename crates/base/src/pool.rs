@@ -1,6 +1,8 @@
 use std::fmt;
 use std::ops::Deref;
 
+use crate::Output;
+
 /// A page of the processors we know; see [`Block`] for what it matters here.
 const PAGE: usize = 4096;
 
@@ -18,6 +20,7 @@ const CLASSES: usize = (CLASS_BITS_MAX - CLASS_BITS_MIN + 1) as usize;
 /// called. Blocks above 1 MiB are made to measure and freed when given back.
 pub struct Pool {
     free: [Vec<Block>; CLASSES],
+    outputs: Vec<Output>,
     retained_bytes: usize,
     retained_bytes_max: usize,
     outstanding: usize,
@@ -34,7 +37,13 @@ impl Pool {
 
     /// A pool without memory that keeps at most so many bytes for reuse.
     pub const fn with_retained_max(retained_bytes_max: usize) -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], retained_bytes: 0, retained_bytes_max, outstanding: 0 }
+        Self {
+            free: [const { Vec::new() }; CLASSES],
+            outputs: Vec::new(),
+            retained_bytes: 0,
+            retained_bytes_max,
+            outstanding: 0,
+        }
     }
 
     /// An empty block with room for at least `capacity_min` bytes.
@@ -76,6 +85,23 @@ impl Pool {
         let mut larger = self.take(block.len().saturating_add(additional));
         larger.bytes.extend_from_slice(block);
         self.give(std::mem::replace(block, larger));
+    }
+
+    /// An empty output, with the memory of one given back earlier if there is one. Connections with nothing to say hold none.
+    pub fn take_output(&mut self) -> Output {
+        let output = self.outputs.pop().unwrap_or_default();
+        self.retained_bytes -= output.capacity();
+        output
+    }
+
+    /// Takes an output back; what still waits in it is dropped.
+    pub fn give_output(&mut self, mut output: Output) {
+        output.clear();
+        let kept = self.retained_bytes.saturating_add(output.capacity());
+        if output.capacity() > 0 && kept <= self.retained_bytes_max {
+            self.retained_bytes = kept;
+            self.outputs.push(output);
+        }
     }
 
     /// How many blocks were taken and not given back. A world at rest has none: anything else is a leak.
@@ -404,6 +430,24 @@ mod tests {
             pool.give(block);
             assert_eq!(pool.outstanding(), 0);
         }
+    }
+
+    #[test]
+    fn an_output_given_back_is_taken_again_empty_and_warm() {
+        let mut pool = Pool::with_retained_max(100_000);
+        let mut output = pool.take_output();
+        assert_eq!(output.capacity(), 0);
+        output.extend_from_slice(&[1; 60_000]);
+        let held = output.capacity();
+        pool.give_output(output);
+        assert_eq!(pool.retained_bytes(), held);
+        let warm = pool.take_output();
+        assert_eq!((warm.capacity(), warm.len(), pool.retained_bytes()), (held, 0, 0));
+        pool.give_output(warm);
+        let mut over = Output::new();
+        over.extend_from_slice(&[1; 60_000]);
+        pool.give_output(over);
+        assert_eq!(pool.retained_bytes(), held, "the second one is over the limit");
     }
 
     #[test]
