@@ -1,0 +1,204 @@
+use crate::{DecodeLimits, FIELD_OVERHEAD_BYTES, Field, Indexing};
+use std::fmt;
+
+/// A list of fields in one flat arena: all names and values in one vector, one small entry a field. Meant to be reused: after
+/// warm-up neither decoding into it nor pushing allocates.
+#[derive(Clone, Default)]
+pub struct FieldList {
+    /// Name and value of each entry in turn; while a decoder works, behind them the strings of the field in hand.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    size: usize,
+    overflow: Option<Overflow>,
+}
+
+/// A limit of [`DecodeLimits`] that a header list has crossed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Overflow {
+    /// [`DecodeLimits::list_bytes_max`].
+    ListBytes,
+    /// [`DecodeLimits::fields_max`].
+    Fields,
+    /// [`DecodeLimits::string_bytes_max`].
+    String,
+}
+
+#[derive(Copy, Clone)]
+struct Entry {
+    start: u32,
+    name_bytes: u32,
+    value_bytes: u32,
+    indexing: Indexing,
+}
+
+impl FieldList {
+    /// An empty list without memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the list and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.size = 0;
+        self.overflow = None;
+    }
+
+    /// Appends a copy of `field`. A list of more than 4 GiB is cut: the field is left out and
+    /// [`overflow`](Self::overflow) is set.
+    pub fn push(&mut self, field: Field<'_>) {
+        self.discard_tail();
+        if self.overflow.is_none() && self.fits_arena(field.name.len(), field.value.len()) {
+            self.bytes.extend_from_slice(field.name);
+            self.bytes.extend_from_slice(field.value);
+            self.commit(field.name.len(), field.indexing);
+        } else {
+            self.set_overflow(Overflow::ListBytes);
+        }
+    }
+
+    /// The fields in order.
+    pub fn iter(&self) -> Fields<'_> {
+        Fields { bytes: &self.bytes, entries: self.entries.iter() }
+    }
+
+    /// The field at `position`, counted from 0.
+    pub fn get(&self, position: usize) -> Option<Field<'_>> {
+        self.entries.get(position).map(|entry| entry.field(&self.bytes))
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Size of the list as SETTINGS_MAX_HEADER_LIST_SIZE counts it: names, values and 32 bytes a field (RFC 9113 §6.5.2).
+    /// Fields cut off by an overflow are not in it.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The first limit that the list has crossed while it was decoded. If there is one the list is cut before the field that
+    /// crossed it.
+    pub fn overflow(&self) -> Option<Overflow> {
+        self.overflow
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// Whether a further field with strings of so many bytes stays within `limits`; if not, sets the overflow.
+    pub(crate) fn admits(&mut self, name_bytes: usize, value_bytes: usize, limits: &DecodeLimits) -> bool {
+        let field_size = name_bytes.saturating_add(value_bytes).saturating_add(FIELD_OVERHEAD_BYTES);
+        if self.overflow.is_some() {
+        } else if name_bytes.max(value_bytes) > limits.string_bytes_max {
+            self.overflow = Some(Overflow::String);
+        } else if self.entries.len() >= limits.fields_max {
+            self.overflow = Some(Overflow::Fields);
+        } else if self.size.saturating_add(field_size) > limits.list_bytes_max
+            || !self.fits_arena(name_bytes, value_bytes)
+        {
+            self.overflow = Some(Overflow::ListBytes);
+        }
+        self.overflow.is_none()
+    }
+
+    pub(crate) fn set_overflow(&mut self, overflow: Overflow) {
+        self.overflow.get_or_insert(overflow);
+    }
+
+    /// Where the strings of the next field are appended before [`commit`](Self::commit).
+    pub(crate) fn tail_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// The bytes appended since the last field.
+    pub(crate) fn tail(&self) -> &[u8] {
+        self.bytes.get(self.committed()..).unwrap_or_default()
+    }
+
+    pub(crate) fn discard_tail(&mut self) {
+        self.bytes.truncate(self.committed());
+    }
+
+    /// Makes a field of the tail, whose first `name_bytes` are the name. The caller has asked [`admits`](Self::admits).
+    pub(crate) fn commit(&mut self, name_bytes: usize, indexing: Indexing) {
+        let start = self.committed();
+        let value_bytes = self.bytes.len() - start - name_bytes;
+        self.size += name_bytes + value_bytes + FIELD_OVERHEAD_BYTES;
+        self.entries.push(Entry {
+            start: start as u32,
+            name_bytes: name_bytes as u32,
+            value_bytes: value_bytes as u32,
+            indexing,
+        });
+    }
+
+    /// End of the last field in the arena.
+    fn committed(&self) -> usize {
+        self.size - self.entries.len() * FIELD_OVERHEAD_BYTES
+    }
+
+    /// Entries address the arena with 32 bits.
+    fn fits_arena(&self, name_bytes: usize, value_bytes: usize) -> bool {
+        self.committed().saturating_add(name_bytes).saturating_add(value_bytes) <= u32::MAX as usize
+    }
+}
+
+impl fmt::Debug for FieldList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a FieldList {
+    type Item = Field<'a>;
+    type IntoIter = Fields<'a>;
+
+    fn into_iter(self) -> Fields<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> Extend<Field<'a>> for FieldList {
+    fn extend<T: IntoIterator<Item = Field<'a>>>(&mut self, fields: T) {
+        fields.into_iter().for_each(|field| self.push(field));
+    }
+}
+
+/// Iterator over the fields of a [`FieldList`].
+#[derive(Clone)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    entries: std::slice::Iter<'a, Entry>,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    fn next(&mut self) -> Option<Field<'a>> {
+        self.entries.next().map(|entry| entry.field(self.bytes))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Fields<'_> {}
+
+impl Entry {
+    fn field<'a>(&self, bytes: &'a [u8]) -> Field<'a> {
+        let strings = bytes.get(self.start as usize..).unwrap_or_default();
+        let (name, rest) = strings.split_at(self.name_bytes as usize);
+        Field { name, value: &rest[..self.value_bytes as usize], indexing: self.indexing }
+    }
+}
