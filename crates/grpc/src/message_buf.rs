@@ -1,0 +1,177 @@
+//! A message as prost reads it, whose `bytes` fields cost no allocation.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A whole message to decode from: a [`Buf`] over borrowed bytes.
+///
+/// prost asks a `Buf` for each field of type `bytes` with [`Buf::copy_to_bytes`], and the default copies the field into
+/// memory of its own. This one copies it into memory of an [`Arena`], which is used again once the message is dropped.
+#[derive(Debug)]
+pub struct MessageBuf<'m> {
+    bytes: &'m [u8],
+    arena: &'m mut Arena,
+}
+
+impl<'m> MessageBuf<'m> {
+    /// Reads `message`, and carves its `bytes` fields out of `arena`.
+    pub fn new(message: &'m [u8], arena: &'m mut Arena) -> Self {
+        arena.rewind();
+        Self { bytes: message, arena }
+    }
+}
+
+impl Buf for MessageBuf<'_> {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes = &self.bytes[count..];
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        let (field, rest) = self.bytes.split_at(len);
+        self.bytes = rest;
+        self.arena.carve(field)
+    }
+}
+
+/// Memory that `Bytes` are carved out of, and that is used again when they are dropped.
+///
+/// Small fields share chunks of [`CHUNK_BYTES`](Self::CHUNK_BYTES). A chunk is used again from its start as soon as
+/// nothing that was carved out of it lives; until then the next chunk serves. An arena has at most
+/// [`CHUNKS_MAX`](Self::CHUNKS_MAX) chunks: while all of them are held by fields somebody keeps, further fields get
+/// memory of their own. So **a field that is kept for long keeps a chunk from being used, and all such fields of an
+/// arena together at most 512 KiB**, however many messages pass. Who keeps many fields for long copies them
+/// (`Bytes::copy_from_slice`) and gets the chunks back to work.
+///
+/// Fields of [`LARGE_BYTES`](Self::LARGE_BYTES) and more get a piece of memory each, of the next power of two; up to
+/// [`LARGE_RETAINED_BYTES_MAX`](Self::LARGE_RETAINED_BYTES_MAX) of those are remembered and used again when free, but
+/// none for a field of less than a quarter of its size.
+///
+/// An arena has no memory until something is carved out of it. It serves one thread; what was carved may go anywhere.
+#[derive(Debug, Default)]
+pub struct Arena {
+    /// The chunk in use is the last one. Of each only the rest is here: what was carved has been split off.
+    chunks: Vec<BytesMut>,
+    large: Vec<Large>,
+    large_retained_bytes: usize,
+}
+
+/// The memory of a large field: the empty rest behind it, by which the memory can be had back.
+#[derive(Debug)]
+struct Large {
+    rest: BytesMut,
+    capacity: usize,
+}
+
+impl Arena {
+    /// Bytes of a chunk: 64 KiB, so that a few messages' fields stay in a processor's second-level cache.
+    pub const CHUNK_BYTES: usize = 64 * 1024;
+
+    /// Chunks of an arena: 8.
+    pub const CHUNKS_MAX: usize = 8;
+
+    /// From this size on, 16 KiB, a field gets memory of its own.
+    pub const LARGE_BYTES: usize = 16 * 1024;
+
+    /// Bytes of memory for large fields that are remembered for use again: 8 MiB.
+    pub const LARGE_RETAINED_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+    /// Pieces of memory for large fields that are remembered; each is looked at when a large field comes.
+    const LARGE_PIECES_MAX: usize = 16;
+
+    /// An arena without memory.
+    pub const fn new() -> Self {
+        Self { chunks: Vec::new(), large: Vec::new(), large_retained_bytes: 0 }
+    }
+
+    /// A copy of `bytes` in memory of this arena.
+    pub fn carve(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.is_empty() {
+            return Bytes::new();
+        }
+        if bytes.len() >= Self::LARGE_BYTES {
+            return self.carve_large(bytes);
+        }
+        match self.chunk_with_room(bytes.len()) {
+            Some(chunk) => {
+                chunk.extend_from_slice(bytes);
+                chunk.split().freeze()
+            }
+            None => Bytes::copy_from_slice(bytes),
+        }
+    }
+
+    /// Gives all memory back that no field is held in any more, and forgets the rest: it is freed with its fields.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Bytes of memory this arena holds on to.
+    pub fn retained_bytes(&self) -> usize {
+        self.chunks.len() * Self::CHUNK_BYTES + self.large_retained_bytes
+    }
+
+    /// Starts the chunk in use over, if nothing carved out of it lives: the same, warm, memory for each message.
+    fn rewind(&mut self) {
+        if let Some(chunk) = self.chunks.last_mut() {
+            // Without room for all of it, the chunk stays as it is.
+            let _ = chunk.try_reclaim(Self::CHUNK_BYTES);
+        }
+    }
+
+    /// The chunk in use if it has room for so many bytes, or else another that has become free, or a new one.
+    fn chunk_with_room(&mut self, bytes: usize) -> Option<&mut BytesMut> {
+        let has_room = self.chunks.last_mut().is_some_and(|chunk| chunk.try_reclaim(bytes));
+        if !has_room {
+            match self.chunks.iter_mut().position(|chunk| chunk.try_reclaim(Self::CHUNK_BYTES)) {
+                Some(free) => {
+                    let last = self.chunks.len() - 1;
+                    self.chunks.swap(free, last);
+                }
+                None if self.chunks.len() < Self::CHUNKS_MAX => {
+                    self.chunks.push(BytesMut::with_capacity(Self::CHUNK_BYTES));
+                }
+                None => return None,
+            }
+        }
+        self.chunks.last_mut()
+    }
+
+    fn carve_large(&mut self, bytes: &[u8]) -> Bytes {
+        let len = bytes.len();
+        let free =
+            self.large.iter_mut().position(|large| large.capacity / 4 <= len && large.rest.try_reclaim(len));
+        let large = match free {
+            Some(index) => &mut self.large[index],
+            None => {
+                let capacity = len.checked_next_power_of_two().unwrap_or(len);
+                if capacity > Self::LARGE_RETAINED_BYTES_MAX {
+                    return Bytes::copy_from_slice(bytes);
+                }
+                self.remember_large(capacity)
+            }
+        };
+        large.rest.extend_from_slice(bytes);
+        large.rest.split().freeze()
+    }
+
+    /// A new piece of memory, for which the oldest are forgotten if there are too many.
+    fn remember_large(&mut self, capacity: usize) -> &mut Large {
+        while self.large.len() >= Self::LARGE_PIECES_MAX
+            || self.large_retained_bytes + capacity > Self::LARGE_RETAINED_BYTES_MAX
+        {
+            self.large_retained_bytes -= self.large.remove(0).capacity;
+        }
+        self.large_retained_bytes += capacity;
+        self.large.push_mut(Large { rest: BytesMut::with_capacity(capacity), capacity })
+    }
+}
+
+#[cfg(test)]
+mod tests;
