@@ -12,9 +12,6 @@ pub use error::MetadataError;
 pub use names::is_reserved;
 pub use value::Value;
 
-/// No metadata, for whoever needs a `&'static MetadataMap`.
-pub static EMPTY: MetadataMap = MetadataMap::new();
-
 /// The metadata of one direction of a call: names with values, in the order they were added, several to a name.
 ///
 /// * **Names** are lower-case (`0-9 a-z _ - .`); methods that take a name accept upper-case letters and mean the
@@ -59,6 +56,9 @@ impl MetadataMap {
     ///
     /// Peers accept far less: 8 or 16 KiB are usual.
     pub const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+    /// No metadata, for whoever needs a reference that lives for ever.
+    pub const EMPTY: &'static Self = &Self::new();
 
     /// No metadata and no memory.
     pub const fn new() -> Self {

@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fulmar_base::Closed;
 
-use crate::metadata::MetadataMap;
-use crate::{Code, metadata};
+use crate::{Code, MetadataMap};
 
 mod constructors;
 
@@ -75,6 +75,12 @@ impl Status {
         Self::new(Code::Unknown, error.to_string()).with_source(error)
     }
 
+    /// The status of a call whose connection is over: [`Code::Unavailable`] with what happened, which is the
+    /// [source](Error::source) too.
+    pub fn unavailable_from(closed: &Closed) -> Self {
+        Self::unavailable(closed.to_string()).with_source(closed.clone())
+    }
+
     /// The code.
     pub const fn code(&self) -> Code {
         self.code
@@ -92,7 +98,7 @@ impl Status {
 
     /// The metadata that came or goes with the status as trailers.
     pub fn metadata(&self) -> &MetadataMap {
-        self.rest.as_ref().map_or(&metadata::EMPTY, |rest| &rest.metadata)
+        self.rest.as_ref().map_or(MetadataMap::EMPTY, |rest| &rest.metadata)
     }
 
     /// The metadata, to add to it.

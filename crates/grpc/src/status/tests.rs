@@ -117,3 +117,12 @@ fn any_error_becomes_a_status() {
     assert_eq!((status.code(), status.message()), (Code::DataLoss, "gone"));
     assert!(status.source().is_some_and(|source| source.is::<Wrapped>()));
 }
+
+#[test]
+fn a_lost_connection_is_unavailable_and_says_what_happened() {
+    let closed = Closed::peer("keepalive timed out");
+    let status = Status::unavailable_from(&closed);
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.message(), closed.to_string());
+    assert_eq!(status.source().and_then(|source| source.downcast_ref()), Some(&closed));
+}
