@@ -1,1 +1,15 @@
 //! Benchmarks of Fulmar: the grid against its peers, the allocation contract, criterion benches.
+//!
+//! - `cargo run --release -p fulmar-benches --bin grid` measures cells of a grid: a peer, an arrangement of threads, a kind
+//!   of call, a payload, a number of callers. `--help` tells the flags.
+//! - `cargo run --release -p fulmar-benches --bin allocs` counts allocations a call against their budgets.
+//! - `cargo bench -p fulmar-benches` runs the layers alone: HPACK, frames, a pair of engines.
+
+pub mod allocator;
+pub mod cell;
+pub mod machine;
+pub mod meter;
+pub mod options;
+pub mod peers;
+pub mod table;
+pub mod watchdog;

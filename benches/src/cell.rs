@@ -1,0 +1,141 @@
+//! A cell of the grid: who calls whom, how, and from which threads.
+
+use std::fmt;
+
+/// Who carries the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// This project, both ends.
+    Fulmar,
+    /// tonic, both ends.
+    Tonic,
+    /// A raw exchange of as many bytes over the same kind of socket, without any protocol.
+    Floor,
+}
+
+/// How the caller waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Callers are futures that share one connection.
+    Async,
+    /// Each caller is a thread that waits for its own connection.
+    Blocking,
+}
+
+/// Which threads the two ends run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// What each peer does when it is not told otherwise.
+    Runtime,
+    /// The server on one thread, the callers and their end of the connection on another.
+    Two,
+    /// Both ends and the callers on one thread.
+    One,
+    /// As `Two`, and neither thread sleeps while it waits.
+    Spin,
+}
+
+/// What a caller does again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A unary call.
+    Unary,
+    /// A message on a stream of its own that stays open, and the answer to it.
+    Streaming,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Who carries the calls.
+    pub peer: Peer,
+    /// How the caller waits.
+    pub client: Client,
+    /// Which threads the two ends run on.
+    pub threads: Threads,
+    /// What a caller does.
+    pub kind: Kind,
+    /// Bytes of payload in the request and in the reply.
+    pub payload_bytes: usize,
+    /// Callers at once.
+    pub callers: usize,
+}
+
+impl Cell {
+    /// Whether the peers' cells of this kind belong side by side: all is equal but the peer.
+    pub fn is_comparable(&self, other: &Self) -> bool {
+        Self { peer: other.peer, ..*self } == *other
+    }
+}
+
+impl fmt::Display for Cell {
+    /// The name of the cell as Go's benchmarks write it: `BenchmarkClientUnary/peer=fulmar/…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Unary => "Unary",
+            Kind::Streaming => "Streaming",
+        };
+        let Self { peer, client, threads, payload_bytes, callers, .. } = self;
+        write!(
+            f,
+            "BenchmarkClient{kind}/peer={peer}/client={client}/threads={threads}/payload={payload_bytes}/c={callers}"
+        )
+    }
+}
+
+/// Gives a choice its words: what the command line reads is what the table shows.
+macro_rules! words {
+    ($choice:ident { $($variant:ident = $word:literal),+ }) => {
+        impl $choice {
+            /// The words of all choices, as the command line takes them.
+            pub const WORDS: &[&str] = &[$($word),+];
+
+            /// The choice of this word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl fmt::Display for $choice {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word),+ })
+            }
+        }
+    };
+}
+
+words!(Peer { Fulmar = "fulmar", Tonic = "tonic", Floor = "floor" });
+words!(Client { Async = "async", Blocking = "blocking" });
+words!(Threads { Runtime = "runtime", Two = "two", One = "one", Spin = "spin" });
+words!(Kind { Unary = "unary", Streaming = "streaming" });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_named_as_benchstat_reads_it() {
+        let cell = Cell {
+            peer: Peer::Fulmar,
+            client: Client::Async,
+            threads: Threads::One,
+            kind: Kind::Unary,
+            payload_bytes: 1,
+            callers: 8,
+        };
+        let name = "BenchmarkClientUnary/peer=fulmar/client=async/threads=one/payload=1/c=8";
+        assert_eq!(cell.to_string(), name);
+    }
+
+    #[test]
+    fn every_word_is_read_and_shown_alike() {
+        for word in Peer::WORDS {
+            assert_eq!(Peer::from_word(word).map(|peer| peer.to_string()).as_deref(), Some(*word));
+        }
+        for word in Threads::WORDS {
+            let shown = Threads::from_word(word).map(|threads| threads.to_string());
+            assert_eq!(shown.as_deref(), Some(*word));
+        }
+        assert_eq!(Kind::from_word("unaryy"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! The peers of the grid. Each runs both ends in this process, over one loopback TCP connection.
+
+mod floor;
+mod tonic;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cell::{Cell, Client, Peer, Threads};
+use crate::meter::Meter;
+
+/// Why a cell has no figures.
+#[derive(Debug)]
+pub enum RunError {
+    /// The peer has no such client or no such arrangement of threads.
+    NotOffered(&'static str),
+    /// Something went wrong.
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOffered(why) => write!(f, "not offered by this peer: {why}"),
+            Self::Failed(error) => write!(f, "failed: {error}"),
+        }
+    }
+}
+
+// Not an `Error` itself: that is what lets `?` take every error there is.
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for RunError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Sets up both ends, lets the callers call while the meter runs, and takes everything down again.
+pub fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
+    if cell.client == Client::Blocking && cell.threads == Threads::One {
+        return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
+    }
+    match cell.peer {
+        Peer::Fulmar => Err(RunError::NotOffered("not built in")),
+        Peer::Tonic => tonic::run(cell, meter),
+        Peer::Floor => floor::run(cell, meter),
+    }
+}
