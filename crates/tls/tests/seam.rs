@@ -1,0 +1,579 @@
+//! TLS as the driver of connections sees it: two ends, or one end and something else, over memory and with given time.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fulmar_base::{Buffer, Closed, Endpoint, Env, Fault, Instant, Output, Pool, TaskId, Transport};
+use fulmar_tls::{Tls, TlsClientConfig, TlsServerConfig};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+// ---- What is driven ----
+
+/// Takes lines (ended by '\n', "frames"). One that echoes sends them back, and ends the connection at the line "quit".
+#[derive(Default)]
+struct Lines {
+    echoes: bool,
+    received: Vec<u8>,
+    /// The lengths of what `receive` was shown.
+    shown: Vec<usize>,
+    waiting: Vec<u8>,
+    deadline: Option<Instant>,
+    transmits: usize,
+    closed: Vec<Closed>,
+}
+
+enum Command {
+    Say(Vec<u8>),
+    SayShared(Bytes),
+    /// Says so much as DATA: only while there is room.
+    Pour(usize),
+}
+
+impl Endpoint for Lines {
+    type Command = Command;
+
+    fn receive(&mut self, env: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+        self.shown.push(bytes.len());
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        self.received.extend_from_slice(&bytes[..whole]);
+        if self.echoes {
+            env.out.extend_from_slice(&bytes[..whole]);
+        }
+        if self.echoes && bytes.starts_with(b"quit\n") {
+            env.out.extend_from_slice(b"last words\n");
+            return Err(Closed::peer("it said quit"));
+        }
+        Ok(whole)
+    }
+
+    fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        self.transmits += 1;
+        let fits = env.out.room().min(self.waiting.len());
+        env.out.bytes_mut().extend(self.waiting.drain(..fits));
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        if self.deadline.is_some_and(|at| at <= env.now) {
+            self.deadline = None;
+            env.out.extend_from_slice(b"late\n");
+        }
+        Ok(())
+    }
+
+    fn on_command(&mut self, env: &mut Env<'_>, command: Command) -> Result<(), Closed> {
+        match command {
+            Command::Say(bytes) => env.out.extend_from_slice(&bytes),
+            Command::SayShared(bytes) => env.out.push_shared(bytes),
+            Command::Pour(bytes) => self.waiting.resize(self.waiting.len() + bytes, b'x'),
+        }
+        Ok(())
+    }
+
+    fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
+        env.out.extend_from_slice(format!("woken {}\n", task.0).as_bytes());
+        Ok(())
+    }
+
+    fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        env.out.extend_from_slice(b"bye\n");
+        self.closed.push(closed.clone());
+    }
+}
+
+/// One end with what its driver keeps for it.
+struct End {
+    tls: Tls<Lines>,
+    pool: Pool,
+    out: Output,
+    unread: Buffer,
+    now: Instant,
+}
+
+impl End {
+    fn new(tls: Tls<Lines>) -> Self {
+        Self { tls, pool: Pool::new(), out: Output::new(), unread: Buffer::new(), now: Instant::ZERO }
+    }
+
+    fn poke<T>(&mut self, poke: impl FnOnce(&mut Tls<Lines>, &mut Env<'_>) -> T) -> T {
+        poke(&mut self.tls, &mut Env::new(self.now, &mut self.pool, &mut self.out))
+    }
+
+    fn receive(&mut self, wire: &[u8]) -> Result<(), Closed> {
+        self.unread.extend_from_slice(wire);
+        let mut env = Env::new(self.now, &mut self.pool, &mut self.out);
+        let consumed = self.tls.receive(&mut env, self.unread.as_mut_slice())?;
+        self.unread.consume(consumed);
+        self.transmit()
+    }
+
+    fn transmit(&mut self) -> Result<(), Closed> {
+        self.poke(|tls, env| tls.transmit(env))
+    }
+
+    fn command(&mut self, command: Command) {
+        self.poke(|tls, env| tls.on_command(env, command)).expect("the end goes on");
+        self.transmit().expect("the end goes on");
+    }
+
+    fn say(&mut self, text: &str) {
+        self.command(Command::Say(text.as_bytes().to_vec()));
+    }
+
+    fn wire(&mut self) -> Vec<u8> {
+        let mut wire = Vec::new();
+        self.out.move_to(&mut wire);
+        wire
+    }
+
+    fn close(&mut self, closed: &Closed) {
+        self.poke(|tls, env| tls.on_close(env, closed));
+        assert_eq!(self.pool.outstanding(), 0, "a block was not given back");
+    }
+
+    fn received(&self) -> &[u8] {
+        &self.tls.endpoint().received
+    }
+}
+
+// ---- Who drives it ----
+
+/// Carries bytes both ways, so many at a time, until nothing moves. Ends with the error of either end.
+fn settle(client: &mut End, server: &mut End, chunk: usize) -> Result<(), Closed> {
+    client.transmit()?;
+    server.transmit()?;
+    loop {
+        let (there, back) = (client.wire(), server.wire());
+        if there.is_empty() && back.is_empty() {
+            return Ok(());
+        }
+        there.chunks(chunk).try_for_each(|bytes| server.receive(bytes))?;
+        back.chunks(chunk).try_for_each(|bytes| client.receive(bytes))?;
+        client.transmit()?;
+        server.transmit()?;
+    }
+}
+
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        Self::named("authority")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names are fine names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("keys can be made");
+        Self { issuer: CertifiedIssuer::self_signed(params, key).expect("an authority signs itself") }
+    }
+
+    /// Certificate and key of `name`, as PEM.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("keys can be made");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("the name is one");
+        let certificate = params.signed_by(&key, &self.issuer).expect("an authority signs");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn server(&self, name: &str) -> TlsServerConfig {
+        let (certificate, key) = self.issue(name);
+        TlsServerConfig::from_pem(certificate.as_bytes(), key.as_bytes()).expect("the pair is one")
+    }
+
+    fn client(&self) -> TlsClientConfig {
+        TlsClientConfig::from_ca_pem(self.issuer.pem().as_bytes()).expect("it is an authority")
+    }
+}
+
+fn client_end(config: &TlsClientConfig, host: &str) -> End {
+    End::new(Tls::client(config, host, Lines::default()).expect("the host has a name"))
+}
+
+fn server_end(config: &TlsServerConfig) -> End {
+    End::new(
+        Tls::server(config, Lines { echoes: true, ..Lines::default() }).expect("the configuration serves"),
+    )
+}
+
+fn pair() -> (End, End) {
+    let authority = Authority::new();
+    (client_end(&authority.client(), "localhost"), server_end(&authority.server("localhost")))
+}
+
+fn open_pair() -> (End, End) {
+    let (mut client, mut server) = pair();
+    settle(&mut client, &mut server, usize::MAX).expect("the handshake succeeds");
+    assert!(!client.tls.is_handshaking() && !server.tls.is_handshaking());
+    (client, server)
+}
+
+// ---- What must hold ----
+
+#[test]
+fn an_echo_goes_through_whole_and_one_byte_at_a_time() {
+    for chunk in [usize::MAX, 1000, 1] {
+        let (mut client, mut server) = pair();
+        client.say("hello\n");
+        settle(&mut client, &mut server, chunk).expect("both ends go on");
+        client.say("again\n");
+        settle(&mut client, &mut server, chunk).expect("both ends go on");
+        assert_eq!(server.received(), b"hello\nagain\n", "in chunks of {chunk}");
+        assert_eq!(client.received(), b"hello\nagain\n", "in chunks of {chunk}");
+        assert_eq!(
+            (client.pool.outstanding(), server.pool.outstanding()),
+            (0, 0),
+            "a quiet end holds no block"
+        );
+    }
+}
+
+#[test]
+fn nothing_of_the_endpoint_is_on_the_wire_in_plain_text() {
+    let (mut client, mut server) = pair();
+    client.say("a secret\n");
+    settle(&mut client, &mut server, usize::MAX).expect("both ends go on");
+    client.say("a secret\n");
+    let wire = client.wire();
+    assert!(!wire.is_empty());
+    assert!(!wire.windows(8).any(|bytes| bytes == b"a secret"));
+}
+
+#[test]
+fn the_records_of_one_receive_are_shown_to_the_endpoint_once() {
+    let (mut client, mut server) = open_pair();
+    for _ in 0..5 {
+        client.say("line\n");
+    }
+    let wire = client.wire();
+    server.receive(&wire).expect("the server goes on");
+    assert_eq!(server.tls.endpoint().shown, [25]);
+}
+
+#[test]
+fn plaintext_the_endpoint_did_not_consume_is_shown_again_before_the_next() {
+    let (mut client, mut server) = open_pair();
+    for text in ["one\ntw", "o\nthr", "ee\n"] {
+        client.say(text);
+        let wire = client.wire();
+        server.receive(&wire).expect("the server goes on");
+    }
+    assert_eq!(server.received(), b"one\ntwo\nthree\n");
+    assert_eq!(server.tls.endpoint().shown, [6, 7, 6]);
+}
+
+#[test]
+fn the_endpoint_is_first_asked_to_transmit_after_the_handshake() {
+    let (mut client, mut server) = pair();
+    client.transmit().expect("the client starts");
+    let hello = client.wire();
+    assert!(!hello.is_empty());
+    server.receive(&hello).expect("the server answers");
+    assert_eq!((client.tls.endpoint().transmits, server.tls.endpoint().transmits), (0, 0));
+    let flight = server.wire();
+    client.receive(&flight).expect("the client goes on");
+    assert_eq!(client.tls.endpoint().transmits, 1);
+}
+
+#[test]
+fn large_bytes_arrive_in_order_between_small_ones() {
+    let (mut client, mut server) = open_pair();
+    let body = Bytes::from((0..300_000u32).map(|n| b'a' + (n % 26) as u8).collect::<Vec<_>>());
+    client.say("head ");
+    client.command(Command::SayShared(body.clone()));
+    client.say(" tail\n");
+    settle(&mut client, &mut server, 10_000).expect("both ends go on");
+    assert_eq!(server.received(), [b"head ", &body[..], b" tail\n"].concat());
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_felt_by_the_endpoint() {
+    let (mut client, _server) = open_pair();
+    client.command(Command::Pour(10_000_000));
+    for _ in 0..50 {
+        client.transmit().expect("the client goes on");
+    }
+    let left = client.tls.endpoint().waiting.len();
+    // What has left: the wire's room, as much behind it in plain text, and the records' heads and tags.
+    assert!(client.out.len() < Output::SOFT_LIMIT + 70_000, "{} bytes on the wire", client.out.len());
+    assert!(left > 10_000_000 - 2 * Output::SOFT_LIMIT - 70_000, "{left} bytes left");
+    client.out.clear();
+    client.transmit().expect("the client goes on");
+    assert!(client.tls.endpoint().waiting.len() < left, "it goes on once the wire has room");
+}
+
+#[test]
+fn wakes_and_deadlines_reach_the_endpoint() {
+    let (mut client, mut server) = open_pair();
+    client.poke(|tls, env| tls.on_wake(env, TaskId(7))).expect("the client goes on");
+    let at = Instant::ZERO + Duration::from_secs(3);
+    client.tls.endpoint_mut().deadline = Some(at);
+    assert_eq!(client.tls.next_deadline(), Some(at));
+    client.now = at;
+    client.poke(|tls, env| tls.on_deadline(env)).expect("the client goes on");
+    settle(&mut client, &mut server, usize::MAX).expect("both ends go on");
+    assert_eq!(server.received(), b"woken 7\nlate\n");
+    assert_eq!(client.tls.next_deadline(), None, "the handshake's deadline is gone");
+}
+
+#[test]
+fn a_handshake_not_completed_within_ten_seconds_ends_the_connection() {
+    let (client, server) = pair();
+    for mut end in [client, server] {
+        end.now = Instant::from_nanos(5_000_000_000);
+        end.transmit().expect("the end starts");
+        let until = end.now + Duration::from_secs(10);
+        assert_eq!(end.tls.next_deadline(), Some(until));
+        end.now = Instant::from_nanos(until.as_nanos() - 1);
+        end.poke(|tls, env| tls.on_deadline(env)).expect("there is a nanosecond left");
+        end.now = until;
+        let closed = end.poke(|tls, env| tls.on_deadline(env)).expect_err("the time is up");
+        assert_eq!(closed, Closed::peer("TLS: the handshake was not completed within 10s"));
+        end.close(&closed);
+    }
+}
+
+#[test]
+fn an_endpoint_that_ends_is_flushed_and_the_peer_told() {
+    let (mut client, mut server) = open_pair();
+    client.say("quit\n");
+    let wire = client.wire();
+    let closed = server.receive(&wire).expect_err("it quits");
+    assert_eq!(closed, Closed::peer("it said quit"));
+    server.close(&closed);
+    let wire = server.wire();
+    let closed = client.receive(&wire).expect_err("the peer is gone");
+    assert_eq!(closed, Closed::peer("TLS: the peer closed the connection (close_notify)"));
+    assert_eq!(client.received(), b"quit\nlast words\n", "what came before the end was delivered");
+    client.close(&closed);
+    assert_eq!(client.tls.endpoint().closed, [closed]);
+    assert_eq!(client.receive(&wire), Ok(()), "a closed end ignores what comes");
+}
+
+#[test]
+fn what_an_endpoint_says_when_closed_from_outside_goes_out_with_close_notify() {
+    let (mut client, mut server) = open_pair();
+    client.close(&Closed::caller("shutdown"));
+    let wire = client.wire();
+    let closed = server.receive(&wire).expect_err("the peer is gone");
+    assert_eq!(server.received(), b"bye\n");
+    server.close(&closed);
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_is_refused_and_both_ends_know_why() {
+    let mut client = client_end(&Authority::named("known").client(), "localhost");
+    let mut server = server_end(&Authority::named("unknown").server("localhost"));
+    let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the client refuses");
+    assert_eq!(closed.fault, Fault::Peer);
+    assert!(closed.text.contains("not signed by an authority this client trusts"), "{closed}");
+    client.close(&closed);
+    let alert = client.wire();
+    let closed = server.receive(&alert).expect_err("the server is told");
+    assert!(closed.text.contains("UnknownCA"), "{closed}");
+    server.close(&closed);
+    assert!(server.received().is_empty());
+}
+
+#[test]
+fn a_certificate_of_another_name_is_refused_unless_that_name_is_asked_for() {
+    let authority = Authority::new();
+    let mut client = client_end(&authority.client(), "localhost");
+    let mut server = server_end(&authority.server("other.example"));
+    let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the client refuses");
+    assert!(closed.text.contains("not valid for name \"localhost\""), "{closed}");
+
+    let asking = authority.client().server_name("other.example").expect("it is a name");
+    let (mut client, mut server) =
+        (client_end(&asking, "127.0.0.1"), server_end(&authority.server("other.example")));
+    settle(&mut client, &mut server, usize::MAX).expect("the handshake succeeds");
+    assert!(!client.tls.is_handshaking());
+}
+
+#[test]
+fn addresses_are_names_too() {
+    let authority = Authority::new();
+    for (host, certified) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
+        let (mut client, mut server) =
+            (client_end(&authority.client(), host), server_end(&authority.server(certified)));
+        settle(&mut client, &mut server, usize::MAX).expect("the handshake succeeds");
+        assert!(!client.tls.is_handshaking());
+    }
+}
+
+#[test]
+fn the_public_authorities_do_not_vouch_for_ours() {
+    let mut client = client_end(&TlsClientConfig::new().expect("the defaults serve"), "localhost");
+    let mut server = server_end(&Authority::new().server("localhost"));
+    let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the client refuses");
+    assert!(closed.text.contains("not signed by an authority"), "{closed}");
+}
+
+#[test]
+fn garbage_ends_either_end_and_is_called_so() {
+    for garbage in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0xFF; 2000]] {
+        let (client, server) = pair();
+        for mut end in [client, server] {
+            end.transmit().expect("the end starts");
+            let closed = end.receive(garbage).expect_err("garbage");
+            assert_eq!(closed.fault, Fault::Peer);
+            assert!(closed.text.contains("not TLS"), "{closed}");
+            end.close(&closed);
+            assert!(end.tls.endpoint().shown.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_ends_the_connection_and_is_never_delivered() {
+    let (mut client, mut server) = open_pair();
+    client.say("hello\n");
+    let mut wire = client.wire();
+    let last = wire.len() - 1;
+    wire[last] ^= 1;
+    let closed = server.receive(&wire).expect_err("the record is forged");
+    assert_eq!(closed.fault, Fault::Peer);
+    assert!(server.received().is_empty());
+    server.close(&closed);
+}
+
+#[test]
+fn an_end_of_file_within_the_handshake_is_called_so() {
+    let (mut client, mut server) = pair();
+    client.transmit().expect("the client starts");
+    let hello = client.wire();
+    server.receive(&hello[..hello.len() / 2]).expect("half a message is no error");
+    server.close(&Closed::peer("end of file"));
+    assert_eq!(server.tls.endpoint().closed, [Closed::peer("during the TLS handshake: end of file")]);
+    client.close(&Closed::peer("end of file"));
+    assert_eq!(client.tls.endpoint().closed, [Closed::peer("during the TLS handshake: end of file")]);
+}
+
+#[test]
+fn a_peer_that_does_not_agree_on_http2_is_refused() {
+    let authority = Authority::new();
+    for (alpn, versions) in [(None, TLS13), (None, TLS12), (Some("http/1.1"), TLS13)] {
+        let mut server = server_end(&authority.server("localhost"));
+        let mut peer: rustls::Connection = raw_client(&authority, alpn, versions).into();
+        let closed = settle_raw(&mut server, &mut peer).expect_err("the server refuses");
+        assert!(closed.text.contains("HTTP/2"), "{closed}");
+        server.close(&closed);
+        assert!(server.tls.endpoint().shown.is_empty());
+    }
+    for alpn in [None, Some("http/1.1")] {
+        let mut client = client_end(&authority.client(), "localhost");
+        let mut peer: rustls::Connection = raw_server(&authority, alpn).into();
+        let closed = settle_raw(&mut client, &mut peer).expect_err("the client refuses");
+        assert!(closed.text.contains("HTTP/2"), "{closed}");
+        client.close(&closed);
+    }
+}
+
+#[test]
+fn a_peer_of_tls_1_2_is_served() {
+    let authority = Authority::new();
+    let mut server = server_end(&authority.server("localhost"));
+    let mut peer: rustls::Connection = raw_client(&authority, Some("h2"), TLS12).into();
+    settle_raw(&mut server, &mut peer).expect("the handshake succeeds");
+    peer.writer().write_all(b"hello\n").expect("it fits");
+    settle_raw(&mut server, &mut peer).expect("both go on");
+    let mut echo = [0; 6];
+    peer.reader().read_exact(&mut echo).expect("the echo is there");
+    assert_eq!(&echo, b"hello\n");
+}
+
+#[test]
+fn configurations_that_cannot_be_say_why() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("localhost");
+    let (other, _) = authority.issue("localhost");
+    let text = |certificate: &str, key: &str| {
+        TlsServerConfig::from_pem(certificate.as_bytes(), key.as_bytes())
+            .expect_err("it cannot be")
+            .to_string()
+    };
+    assert!(text("", &key).contains("no certificate"));
+    assert!(text(&certificate, "nothing").contains("no private key"));
+    assert!(text(&certificate, &certificate).contains("no private key"));
+    assert!(text(&other, &key).contains("certificate and key do not serve"));
+    assert!(
+        text("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", &key).contains("cannot be read")
+    );
+    assert!(TlsClientConfig::from_ca_pem(b"").expect_err("empty").to_string().contains("no certificate"));
+    let no_name = Tls::client(&authority.client(), "not a name", Lines::default()).err().expect("no name");
+    assert!(no_name.to_string().contains("\"not a name\" is neither"), "{no_name}");
+    assert!(authority.client().server_name("").is_err());
+}
+
+// ---- Peers that are not ours ----
+
+type Versions = &'static [&'static rustls::SupportedProtocolVersion];
+const TLS12: Versions = &[&rustls::version::TLS12];
+const TLS13: Versions = &[&rustls::version::TLS13];
+
+fn alpn_protocols(alpn: Option<&str>) -> Vec<Vec<u8>> {
+    alpn.into_iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+fn raw_client(authority: &Authority, alpn: Option<&str>, versions: Versions) -> rustls::ClientConnection {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.issuer.der().clone()).expect("it is an authority");
+    let mut config =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(versions)
+            .expect("the provider has the version")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    config.alpn_protocols = alpn_protocols(alpn);
+    let name = "localhost".try_into().expect("it is a name");
+    rustls::ClientConnection::new(Arc::new(config), name).expect("the configuration serves")
+}
+
+fn raw_server(authority: &Authority, alpn: Option<&str>) -> rustls::ServerConnection {
+    let key = KeyPair::generate().expect("keys can be made");
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("the name is one");
+    let certificate = params.signed_by(&key, &authority.issuer).expect("an authority signs");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).expect("it is a key");
+    let mut config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has the versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .expect("the pair is one");
+    config.alpn_protocols = alpn_protocols(alpn);
+    rustls::ServerConnection::new(Arc::new(config)).expect("the configuration serves")
+}
+
+/// Carries bytes between our end and a peer of plain rustls until nothing moves. The peer's own errors are its own business.
+fn settle_raw(end: &mut End, peer: &mut rustls::Connection) -> Result<(), Closed> {
+    end.transmit()?;
+    loop {
+        let (mut there, mut back) = (end.wire(), Vec::new());
+        while peer.wants_write() {
+            peer.write_tls(&mut back).expect("writing to a Vec cannot fail");
+        }
+        if there.is_empty() && back.is_empty() {
+            return Ok(());
+        }
+        let mut wire = there.as_slice();
+        while !wire.is_empty() && peer.read_tls(&mut wire).is_ok_and(|n| n > 0) {
+            if peer.process_new_packets().is_err() {
+                break;
+            }
+        }
+        there.clear();
+        if !back.is_empty() {
+            end.receive(&back)?;
+        }
+    }
+}
