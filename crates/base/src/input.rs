@@ -18,12 +18,13 @@ use std::cell::Cell;
 pub struct Input<'i> {
     bytes: &'i [u8],
     position: Cell<usize>,
+    aside: Cell<&'i [u8]>,
 }
 
 impl<'i> Input<'i> {
     /// A cursor at the front of `bytes`.
     pub fn new(bytes: &'i [u8]) -> Self {
-        Self { bytes, position: Cell::new(0) }
+        Self { bytes, position: Cell::new(0), aside: Cell::new(&[]) }
     }
 
     /// The bytes not consumed yet.
@@ -41,6 +42,17 @@ impl<'i> Input<'i> {
         let taken = self.remaining().get(..n)?;
         self.advance(n);
         Some(taken)
+    }
+
+    /// Keeps bytes that were consumed and not used yet for [`take_aside`](Self::take_aside): a layer that was lent a frame with
+    /// several messages in it hands them out one at a time. What lay aside before is forgotten.
+    pub fn set_aside(&self, rest: &'i [u8]) {
+        self.aside.set(rest);
+    }
+
+    /// What was set aside, once; empty if nothing was.
+    pub fn take_aside(&self) -> &'i [u8] {
+        self.aside.take()
     }
 
     /// How many bytes have been consumed: what [`Endpoint::receive`](crate::Endpoint::receive) returns.
@@ -76,6 +88,17 @@ mod tests {
         assert_eq!(input.take(3), Some(&b"abc"[..]));
         assert_eq!(input.take(0), Some(&b""[..]));
         assert!(input.is_empty());
+    }
+
+    #[test]
+    fn bytes_set_aside_are_there_once_and_are_not_the_rest_of_the_input() {
+        let input = Input::new(b"abcd");
+        assert_eq!(input.take_aside(), b"");
+        let frame = input.take(3).expect("four bytes are there");
+        input.set_aside(&frame[1..]);
+        assert_eq!((input.remaining(), input.consumed()), (&b"d"[..], 3));
+        assert_eq!(input.take_aside(), b"bc");
+        assert_eq!(input.take_aside(), b"");
     }
 
     #[test]
