@@ -106,7 +106,7 @@ impl MetadataMap {
 
     /// All values of this name as text, in order; those that are not text are left out.
     pub fn get_all<'m>(&'m self, name: &'m str) -> impl Iterator<Item = &'m str> + Clone {
-        self.values(name).filter_map(|value| value.to_str())
+        self.get_all_values(name).filter_map(|value| value.to_str())
     }
 
     /// The first value of this binary name, decoded.
@@ -116,7 +116,7 @@ impl MetadataMap {
 
     /// All values of this binary name, decoded, in order.
     pub fn get_all_bin<'m>(&'m self, name: &'m str) -> impl Iterator<Item = Vec<u8>> + Clone {
-        self.values(name).filter_map(|value| value.to_bytes())
+        self.get_all_values(name).filter_map(|value| value.to_bytes())
     }
 
     /// The first value of this name, whatever its kind.
@@ -126,13 +126,23 @@ impl MetadataMap {
     }
 
     /// All values of this name, whatever their kind, in order.
-    pub fn values<'m>(&'m self, name: &'m str) -> impl Iterator<Item = Value<'m>> + Clone {
+    pub fn get_all_values<'m>(&'m self, name: &'m str) -> impl Iterator<Item = Value<'m>> + Clone {
         self.entries.iter().filter(move |entry| self.is_named(entry, name)).map(|entry| self.value(entry))
     }
 
     /// Whether there is a value of this name.
-    pub fn contains(&self, name: &str) -> bool {
+    pub fn contains_key(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| self.is_named(entry, name))
+    }
+
+    /// The names, each once, in the order they first appear.
+    pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        let is_first =
+            |index: usize, name: &str| !self.iter().take(index).any(|(earlier, _)| earlier == name);
+        self.iter()
+            .enumerate()
+            .filter(move |(index, (name, _))| is_first(*index, name))
+            .map(|(_, (name, _))| name)
     }
 
     /// All names and values, in the order they were added.
