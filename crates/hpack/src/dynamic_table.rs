@@ -199,3 +199,6 @@ fn parts(ring: &[u8], start: usize, bytes: usize) -> (&[u8], &[u8]) {
     let first = bytes.min(ring.len() - start);
     (&ring[start..start + first], &ring[..bytes - first])
 }
+
+#[cfg(test)]
+mod tests;

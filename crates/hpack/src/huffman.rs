@@ -243,3 +243,6 @@ const fn short_codes() -> [u16; 1 << SHORT_BITS] {
     }
     table
 }
+
+#[cfg(test)]
+mod tests;

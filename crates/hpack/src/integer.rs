@@ -53,3 +53,6 @@ pub(crate) fn encode(value: usize, prefix_bits: u32, pattern: u8, out: &mut Vec<
 const fn prefix_max(prefix_bits: u32) -> usize {
     (1 << prefix_bits) - 1
 }
+
+#[cfg(test)]
+mod tests;

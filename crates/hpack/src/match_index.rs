@@ -155,3 +155,6 @@ impl MatchIndex {
         hash_or_number as usize & self.links.len().wrapping_sub(1)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,3 +144,32 @@ const ENTRIES: [Field<'static>; STATIC_COUNT] = [
     Field::new(b"via", b""),
     Field::new(b"www-authenticate", b""),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRIES, find_name, get};
+    use crate::hash::hash;
+
+    #[test]
+    fn every_entry_is_found_by_name_and_value() {
+        for (position, entry) in ENTRIES.iter().enumerate() {
+            let index = position + 1;
+            assert_eq!(get(index), Some(entry));
+            let name = find_name(entry.name, hash(0, entry.name)).unwrap();
+            assert_eq!(get(name.index).map(|first| first.name), Some(entry.name));
+            assert!(name.index == 1 || get(name.index - 1).map(|before| before.name) != Some(entry.name));
+            assert_eq!(name.with_value(entry.value), Some(index));
+            assert_eq!(name.with_value(b"another value"), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_not_found() {
+        assert_eq!((get(0), get(62), get(usize::MAX)), (None, None, None));
+        for name in [&b""[..], b"te", b":statu", b":status2", b"grpc-timeout"] {
+            assert!(find_name(name, hash(0, name)).is_none());
+            // Whatever the hash says.
+            assert!((0..128).all(|slot| find_name(name, slot).is_none()));
+        }
+    }
+}

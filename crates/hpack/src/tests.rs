@@ -2,7 +2,38 @@
 
 use crate::{Decoder, FieldList, Indexing};
 
+mod decoding;
+mod differential;
+mod encoding;
 mod rfc_examples;
+mod stories;
+
+/// A seeded generator (xorshift64*): the same seed gives the same test.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Fewer than `length_end` random octets.
+    pub(crate) fn bytes(&mut self, length_end: usize) -> Vec<u8> {
+        let length = self.below(length_end);
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
 
 /// Bytes written as hexadecimal digits, blanks between them allowed.
 fn bytes_of_hex(hex: &str) -> Vec<u8> {
