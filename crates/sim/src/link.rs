@@ -1,0 +1,202 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fulmar_base::Instant;
+
+use crate::Random;
+
+/// How bytes travel on a [`Link`]. A stream is slow, stalled or cut, but never holed: that is what TCP promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weather {
+    /// How long a byte travels, at least.
+    pub delay: Duration,
+    /// How much longer it may travel. Bytes never overtake each other.
+    pub jitter: Duration,
+    /// Bytes a second that the link carries.
+    pub rate: u64,
+    /// How many bytes arrive together at most: 1 shows each byte alone.
+    pub chunk_max: usize,
+    /// How many bytes may be under way at once: the sender's socket is full beyond that.
+    pub under_way_max: usize,
+    /// The link stalls once in so many chunks (0 is never), for [`stall_max`](Self::stall_max) at most.
+    pub stall_one_in: usize,
+    /// How long a stall lasts at most.
+    pub stall_max: Duration,
+}
+
+impl Weather {
+    /// Bytes arrive at once, all together.
+    pub const CALM: Self = Self {
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        rate: u64::MAX,
+        chunk_max: usize::MAX,
+        under_way_max: usize::MAX,
+        stall_one_in: 0,
+        stall_max: Duration::ZERO,
+    };
+
+    /// Some weather, from calm to foul.
+    pub fn draw(random: &mut Random) -> Self {
+        let delays = [0, 20, 500, 20_000, 150_000].map(Duration::from_micros);
+        Self {
+            delay: delays[random.within(0..=4)],
+            jitter: delays[random.within(0..=3)],
+            rate: [50_000, 1_000_000, 100_000_000, u64::MAX][random.within(0..=3)],
+            chunk_max: [1, 2, 9, 100, 1460, 65_536][random.within(0..=5)],
+            under_way_max: [1000, 16_384, 212_992, 4 << 20][random.within(0..=3)],
+            stall_one_in: [0, 0, 50, 500][random.within(0..=3)],
+            stall_max: Duration::from_millis(500),
+        }
+    }
+}
+
+/// One direction of a connection, in virtual time.
+#[derive(Debug)]
+pub struct Link {
+    weather: Weather,
+    random: Random,
+    bytes: VecDeque<u8>,
+    /// When the next bytes arrive, and how many, in order.
+    arrivals: VecDeque<(Instant, usize)>,
+    /// When the last byte accepted has been put on the line, as far as `rate` says.
+    sent_until: Instant,
+    accepted: u64,
+    delivered: u64,
+}
+
+impl Link {
+    /// A link with nothing under way.
+    pub fn new(weather: Weather, random: Random) -> Self {
+        Self {
+            weather,
+            random,
+            bytes: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            sent_until: Instant::ZERO,
+            accepted: 0,
+            delivered: 0,
+        }
+    }
+
+    /// Accepts as many of `bytes` as there is room for, from the first on, and returns how many.
+    pub fn write(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        let room = self.weather.under_way_max.saturating_sub(self.bytes.len());
+        let accepted = &bytes[..bytes.len().min(room)];
+        let mut rest = accepted;
+        while !rest.is_empty() {
+            let most = self.weather.chunk_max.min(rest.len());
+            let len = if self.weather.chunk_max == usize::MAX { most } else { self.random.within(1..=most) };
+            let at = self.arrival(now, len);
+            self.arrivals.push_back((at, len));
+            rest = &rest[len..];
+        }
+        self.bytes.extend(accepted);
+        self.accepted += accepted.len() as u64;
+        accepted.len()
+    }
+
+    /// Moves the next bytes that have arrived to the end of `into`; false if none have.
+    pub fn read(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
+        match self.arrivals.front() {
+            Some(&(at, len)) if at <= now => {
+                self.arrivals.pop_front();
+                into.extend(self.bytes.drain(..len));
+                self.delivered += len as u64;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// When the next bytes arrive.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        self.arrivals.front().map(|&(at, _)| at)
+    }
+
+    /// How many bytes are under way.
+    pub fn under_way(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many bytes were accepted and delivered since the start.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.accepted, self.delivered)
+    }
+
+    /// Makes the weather calm for what is sent from here on.
+    pub fn heal(&mut self) {
+        self.weather = Weather::CALM;
+    }
+
+    /// When the next `len` bytes arrive, if they are sent now.
+    fn arrival(&mut self, now: Instant, len: usize) -> Instant {
+        let nanos = (len as u128 * 1_000_000_000 / u128::from(self.weather.rate.max(1))) as u64;
+        self.sent_until = self.sent_until.max(now) + Duration::from_nanos(nanos);
+        let mut at = self.sent_until + self.weather.delay + self.random.time(self.weather.jitter);
+        if self.weather.stall_one_in > 0 && self.random.one_in(self.weather.stall_one_in) {
+            at = at + self.random.time(self.weather.stall_max);
+        }
+        at.max(self.arrivals.back().map_or(Instant::ZERO, |&(last, _)| last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(link: &mut Link, now: Instant) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while link.read(now, &mut bytes) {}
+        bytes
+    }
+
+    #[test]
+    fn bytes_arrive_in_order_and_none_is_lost_in_any_weather() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let mut link = Link::new(Weather::draw(&mut random), Random::new(seed));
+            let sent: Vec<u8> = (0..3000).map(|_| random.bits() as u8).collect();
+            let (mut now, mut left, mut arrived) = (Instant::ZERO, &sent[..], Vec::new());
+            while arrived.len() < sent.len() {
+                left = &left[link.write(now, left)..];
+                now = link.next_arrival().expect("something is under way");
+                arrived.extend(drain(&mut link, now));
+                let (accepted, delivered) = link.totals();
+                assert_eq!(accepted, delivered + link.under_way() as u64);
+            }
+            assert_eq!(arrived, sent, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_full_link_accepts_no_more() {
+        let weather = Weather { under_way_max: 10, delay: Duration::from_millis(1), ..Weather::CALM };
+        let mut link = Link::new(weather, Random::new(0));
+        assert_eq!((link.write(Instant::ZERO, &[1; 20]), link.write(Instant::ZERO, &[1; 20])), (10, 0));
+        assert!(drain(&mut link, Instant::ZERO).is_empty(), "nothing arrives before its time");
+        assert_eq!(drain(&mut link, Instant::ZERO + Duration::from_millis(1)).len(), 10);
+        assert_eq!(link.write(Instant::ZERO, &[1; 20]), 10);
+    }
+
+    #[test]
+    fn rate_and_delay_say_when_bytes_arrive() {
+        let weather = Weather { rate: 1000, delay: Duration::from_millis(5), ..Weather::CALM };
+        let mut link = Link::new(weather, Random::new(0));
+        link.write(Instant::ZERO, &[1; 100]);
+        assert_eq!(link.next_arrival(), Some(Instant::ZERO + Duration::from_millis(105)));
+        link.heal();
+        link.write(Instant::ZERO, &[1]);
+        drain(&mut link, Instant::ZERO + Duration::from_millis(105));
+        assert_eq!(link.under_way(), 0, "what is sent later does not overtake, and need not wait");
+    }
+
+    #[test]
+    fn a_chunk_of_one_shows_each_byte_alone() {
+        let mut link = Link::new(Weather { chunk_max: 1, ..Weather::CALM }, Random::new(0));
+        link.write(Instant::ZERO, b"abc");
+        let mut bytes = Vec::new();
+        assert!(link.read(Instant::ZERO, &mut bytes));
+        assert_eq!(bytes, b"a");
+    }
+}
