@@ -1,0 +1,484 @@
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use fulmar_base::{Block, Closed, Env, Instant, Output, Transport};
+use mio::net::TcpStream;
+
+use crate::bench::Bench;
+use crate::keys::ConnectionKey;
+use crate::socket::reason;
+use crate::timers::Armed;
+
+/// One connection reads at most so many times before others get their turn.
+const READS_MAX: usize = 16;
+
+/// One connection reads at most so many bytes before others get their turn.
+const READ_BYTES_MAX: usize = 1024 * 1024;
+
+/// One connection writes at most so many bursts before others get their turn.
+const WRITES_MAX: usize = 16;
+
+/// One vectored write has at most so many slices. (Linux takes 1,024; with slices of 16 KiB and more, 64 are a megabyte.)
+const SLICES_MAX: usize = 64;
+
+/// A read or write that moved less than it might have shows that the socket is empty or full, so that trying again until it says so
+/// can be saved. True of epoll, whose edges do not depend on it; elsewhere mio may need to see the refusal.
+const SHORT_IS_DRY: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// One connection: a transport, what carries its bytes, and what waits on either side.
+pub(crate) struct Connection<T> {
+    /// `None` once the connection has ended for the transport, and lingers only to get its last bytes across.
+    pub(crate) transport: Option<T>,
+    pub(crate) link: Link,
+    pub(crate) phase: Phase,
+    /// What waits to be written. An idle connection has none, so that it holds no memory.
+    pub(crate) output: Option<Output>,
+    /// What was received and not consumed: at most one frame. An idle connection has none.
+    tail: Option<Block>,
+    pub(crate) armed: Armed,
+    /// In the list of those that transmit and write at the end of the turn.
+    pub(crate) dirty: bool,
+    /// In the list of those that have more to read than fitted into the turn.
+    pub(crate) retrying: bool,
+    /// The system has announced an end or an error, which only reading to the end brings to light.
+    pub(crate) hung_up: bool,
+    /// The socket took less than it was given; or the other end of the pipe knows that there is something to read.
+    pub(crate) blocked: bool,
+    /// A write has failed: what is read from here on is the last there is.
+    write_failed: bool,
+}
+
+/// What carries the bytes.
+pub(crate) enum Link {
+    Socket {
+        stream: TcpStream,
+        peer: SocketAddr,
+    },
+    /// The other end, whose output is the input of this one.
+    Pipe {
+        peer: ConnectionKey,
+    },
+}
+
+/// Where a connection is in its life.
+pub(crate) enum Phase {
+    /// Being dialled; the transport is there, and its output waits.
+    Connecting { deadline: Option<(Instant, Duration)> },
+    /// Both ends are there.
+    Open,
+    /// Without a transport; see [`Linger`].
+    Lingering(Linger),
+}
+
+/// A closing connection: writes what is left, says that it has ended, then reads until the peer has ended too. Closing a socket
+/// with unread bytes resets the connection, and the reset may overtake the last bytes written.
+pub(crate) struct Linger {
+    /// Give up at this time, which moves while bytes move …
+    pub(crate) until: Instant,
+    /// … up to this one.
+    last: Instant,
+    /// Our half is closed.
+    shut: bool,
+    /// The peer has closed its half.
+    pub(crate) eof: bool,
+}
+
+/// What a connection wants after a piece of work.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// To hear of it when something happens.
+    Wait,
+    /// Another piece, after others had theirs.
+    Again,
+}
+
+/// How a connection comes to its end.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// The transport or the host says so: flush, then linger.
+    Said(Closed),
+    /// The peer has closed its half: flush.
+    PeerClosed(Closed),
+    /// Nothing can be read or written any more.
+    Broken(Closed),
+}
+
+impl<T> Connection<T> {
+    pub(crate) fn new(link: Link, phase: Phase) -> Self {
+        Self {
+            transport: None,
+            link,
+            phase,
+            output: None,
+            tail: None,
+            armed: Armed::default(),
+            dirty: false,
+            retrying: false,
+            hung_up: false,
+            blocked: false,
+            write_failed: false,
+        }
+    }
+
+    /// Gives everything that came from the bench back to it.
+    pub(crate) fn dismantle(mut self, bench: &mut Bench) -> Armed {
+        if let Some(out) = self.output.take() {
+            bench.pool.give_output(out);
+        }
+        if let Some(tail) = self.tail.take() {
+            bench.pool.give(tail);
+        }
+        self.armed
+    }
+
+    /// Whether the connection that is being dialled has come about.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(crate) fn check_connected(&mut self) -> io::Result<bool> {
+        let Link::Socket { stream, .. } = &self.link else { return Ok(true) };
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        match stream.peer_addr() {
+            Ok(_) => {
+                stream.set_nodelay(true)?;
+                self.phase = Phase::Open;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tail_len(&self) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.len())
+    }
+
+    fn keep_output(&mut self, out: Output, bench: &mut Bench) {
+        if out.is_empty() {
+            bench.pool.give_output(out);
+        } else {
+            self.output = Some(out);
+        }
+    }
+
+    /// Keeps what the transport left unread: the scratch buffer is for others next.
+    fn keep_tail(&mut self, bench: &mut Bench, unread: std::ops::Range<usize>) {
+        let unread = bench.scratch.get(unread).unwrap_or_default();
+        if unread.is_empty() {
+            if let Some(tail) = self.tail.take() {
+                bench.pool.give(tail);
+            }
+            return;
+        }
+        let mut tail = match self.tail.take() {
+            Some(tail) if tail.capacity() >= unread.len() => tail,
+            Some(small) => {
+                bench.pool.give(small);
+                bench.pool.take(unread.len())
+            }
+            None => bench.pool.take(unread.len()),
+        };
+        tail.clear();
+        tail.extend_from_slice(unread);
+        self.tail = Some(tail);
+    }
+
+    /// Writes what waits, as far as the link takes it; `true` if all of it has left.
+    fn write(&mut self, out: &mut Output, bench: &mut Bench) -> io::Result<bool> {
+        match &mut self.link {
+            Link::Socket { stream, .. } => {
+                if !self.blocked {
+                    self.blocked = !write_to(stream, out)?;
+                }
+            }
+            Link::Pipe { peer } => {
+                if !std::mem::replace(&mut self.blocked, true) {
+                    bench.piped.push_back(*peer);
+                }
+            }
+        }
+        Ok(out.is_empty())
+    }
+
+    /// Takes leave of the peer, one step further.
+    ///
+    /// Returns what it wants next, or `None` if that was the last. Only for sockets: an end of a pipe lingers until the other end
+    /// has read it.
+    pub(crate) fn linger(&mut self, bench: &mut Bench) -> Option<Next> {
+        let (Phase::Lingering(linger), Link::Socket { stream, .. }) = (&mut self.phase, &mut self.link)
+        else {
+            return Some(Next::Wait);
+        };
+        if let Some(mut out) = self.output.take() {
+            let waiting = out.len();
+            if !self.blocked {
+                self.blocked = !write_to(stream, &mut out).ok()?;
+            }
+            if out.len() < waiting {
+                linger.until = (bench.now + bench.config.linger).min(linger.last);
+            }
+            if out.is_empty() {
+                bench.pool.give_output(out);
+            } else {
+                self.output = Some(out);
+            }
+        }
+        if self.output.is_none() && !linger.shut {
+            linger.shut = true;
+            stream.shutdown(Shutdown::Write).ok()?;
+        }
+        let mut next = Next::Wait;
+        if !linger.eof {
+            match discard(stream, &mut bench.scratch).ok()? {
+                Discarded::End => linger.eof = true,
+                Discarded::All => {}
+                Discarded::Some => next = Next::Again,
+            }
+        }
+        (!linger.eof || !linger.shut).then_some(next)
+    }
+}
+
+impl<T: Transport> Connection<T> {
+    /// Calls the transport, if there still is one, with what the thread lends.
+    pub(crate) fn poke<R>(
+        &mut self,
+        bench: &mut Bench,
+        poke: impl FnOnce(&mut T, &mut Env<'_>) -> R,
+    ) -> Option<R> {
+        let transport = self.transport.as_mut()?;
+        let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
+        let result = poke(transport, &mut Env::new(bench.now, &mut bench.pool, &mut out));
+        self.keep_output(out, bench);
+        Some(result)
+    }
+
+    /// When the connection wants to be looked at next, whatever happens.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let transport = self.transport.as_ref().and_then(Transport::next_deadline);
+        let own = match &self.phase {
+            Phase::Connecting { deadline } => deadline.map(|(at, _)| at),
+            Phase::Open => None,
+            // The other end of a pipe reads in any case, so there is nothing to give up on.
+            Phase::Lingering(_) if matches!(self.link, Link::Pipe { .. }) => None,
+            Phase::Lingering(linger) => Some(linger.until),
+        };
+        [transport, own].into_iter().flatten().min()
+    }
+
+    /// The socket has become readable or writable, or there was more to read than fitted into a turn.
+    pub(crate) fn on_ready(
+        &mut self,
+        bench: &mut Bench,
+        readable: bool,
+        writable: bool,
+    ) -> Result<Next, Ending> {
+        if writable && std::mem::take(&mut self.blocked) && self.flush(bench)? == Next::Again {
+            self.dirty = true;
+        }
+        if readable { self.receive(bench) } else { Ok(Next::Wait) }
+    }
+
+    /// Reads what the socket has, hands it to the transport, and writes what comes of it.
+    fn receive(&mut self, bench: &mut Bench) -> Result<Next, Ending> {
+        let mut budget = READ_BYTES_MAX;
+        for _ in 0..READS_MAX {
+            let tail_len = self.make_room(bench);
+            let Link::Socket { stream, peer } = &mut self.link else { return Ok(Next::Wait) };
+            let room = bench.scratch.get_mut(tail_len..).unwrap_or_default();
+            let asked = room.len();
+            match stream.read(room) {
+                Ok(0) => return Err(self.peer_closed()),
+                Ok(received) => {
+                    self.deliver(bench, received)?;
+                    if self.flush(bench)? == Next::Again {
+                        self.dirty = true;
+                    }
+                    if SHORT_IS_DRY && received < asked && !self.hung_up {
+                        return Ok(Next::Wait);
+                    }
+                    budget = budget.saturating_sub(received);
+                    if budget == 0 {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Wait),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(Ending::Broken(Closed::peer(format!(
+                        "read from {peer}: {}",
+                        reason(&error)
+                    ))));
+                }
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    /// Hands the unread tail, and the bytes that were put behind it into the scratch buffer, to the transport.
+    pub(crate) fn deliver(&mut self, bench: &mut Bench, received: usize) -> Result<(), Ending> {
+        let Some(transport) = &mut self.transport else { return Ok(()) };
+        let tail_len = self.tail.as_ref().map_or(0, |tail| tail.len());
+        let len = tail_len + received;
+        let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
+        let result = {
+            let wire = bench.scratch.get_mut(..len).unwrap_or_default();
+            if let (Some(tail), Some(front)) = (&self.tail, wire.get_mut(..tail_len)) {
+                front.copy_from_slice(tail);
+            }
+            transport.receive(&mut Env::new(bench.now, &mut bench.pool, &mut out), wire)
+        };
+        self.keep_output(out, bench);
+        let consumed = result.map_err(Ending::Said)?.min(len);
+        self.keep_tail(bench, consumed..len);
+        let unread_max = bench.config.unread_bytes_max;
+        if self.tail_len() > unread_max {
+            let text = format!("the peer sent a frame that is longer than the limit of {unread_max} bytes");
+            return Err(Ending::Said(Closed::peer(text)));
+        }
+        Ok(())
+    }
+
+    /// Where the next bytes go: how many lie before them in the scratch buffer, which has room behind them.
+    pub(crate) fn make_room(&self, bench: &mut Bench) -> usize {
+        let tail_len = self.tail_len();
+        bench.reserve(tail_len);
+        tail_len
+    }
+
+    /// The end of what the peer sends, with all of it delivered.
+    pub(crate) fn peer_closed(&self) -> Ending {
+        Ending::PeerClosed(match self.tail_len() {
+            0 => Closed::peer("the peer closed the connection"),
+            unread => Closed::peer(format!(
+                "the peer closed the connection in the middle of a frame, of which {unread} bytes had arrived"
+            )),
+        })
+    }
+
+    /// Lets the transport transmit, and writes.
+    ///
+    /// A burst that came near the soft limit may have been cut off by it, so there may be another behind it.
+    pub(crate) fn flush(&mut self, bench: &mut Bench) -> Result<Next, Ending> {
+        if matches!(self.phase, Phase::Connecting { .. }) || self.write_failed {
+            return Ok(Next::Wait);
+        }
+        for _ in 0..WRITES_MAX {
+            let Some(transport) = &mut self.transport else { return Ok(Next::Wait) };
+            let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
+            let result = transport.transmit(&mut Env::new(bench.now, &mut bench.pool, &mut out));
+            let waiting = out.len();
+            let written = match result {
+                Ok(()) if waiting > 0 => self.write(&mut out, bench),
+                _ => Ok(true),
+            };
+            let left = out.len();
+            self.keep_output(out, bench);
+            result.map_err(Ending::Said)?;
+            match written {
+                Ok(true) if waiting < Output::SOFT_LIMIT / 2 => return Ok(Next::Wait),
+                Ok(true) => {}
+                Ok(false) => return self.check_backlog(left, bench),
+                Err(error) => return Err(self.write_failed(&error, bench)),
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    fn check_backlog(&self, waiting: usize, bench: &Bench) -> Result<Next, Ending> {
+        let max = bench.config.output_bytes_max;
+        if waiting <= max {
+            return Ok(Next::Wait);
+        }
+        let text =
+            format!("the peer does not read: {waiting} bytes wait to be written, and the limit is {max}");
+        Err(Ending::Broken(Closed::peer(text)))
+    }
+
+    /// A peer that closes with bytes of ours unread resets the connection. What it said before that, which may be the reason, has
+    /// arrived all the same and is read first.
+    fn write_failed(&mut self, error: &io::Error, bench: &mut Bench) -> Ending {
+        self.write_failed = true;
+        self.hung_up = true;
+        if let Some(out) = self.output.take() {
+            bench.pool.give_output(out);
+        }
+        let closed = match self.receive(bench) {
+            Err(Ending::Said(closed) | Ending::PeerClosed(closed)) => closed,
+            Ok(_) | Err(Ending::Broken(_)) => {
+                let peer = match &self.link {
+                    Link::Socket { peer, .. } => peer.to_string(),
+                    Link::Pipe { .. } => "a pipe".to_owned(),
+                };
+                Closed::peer(format!("write to {peer}: {}", reason(error)))
+            }
+        };
+        Ending::Broken(closed)
+    }
+
+    /// Takes the transport out, after it has heard why; from here on the connection lingers.
+    pub(crate) fn close(&mut self, bench: &mut Bench, closed: &Closed, eof: bool) -> Option<T> {
+        self.poke(bench, |transport, env| transport.on_close(env, closed))?;
+        let linger = bench.config.linger;
+        self.phase = Phase::Lingering(Linger {
+            until: bench.now + linger,
+            last: bench.now + linger * 10,
+            shut: false,
+            eof,
+        });
+        self.transport.take()
+    }
+}
+
+/// Writes until `out` is empty, or the socket takes no more; `true` in the first case.
+fn write_to(stream: &mut TcpStream, out: &mut Output) -> io::Result<bool> {
+    while !out.is_empty() {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let filled = out.slices(&mut slices);
+        let slices = slices.get(..filled).unwrap_or_default();
+        let asked: usize = slices.iter().map(|slice| slice.len()).sum();
+        let result = match slices {
+            [slice] => stream.write(slice),
+            slices => stream.write_vectored(slices),
+        };
+        match result {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                out.advance(written);
+                if SHORT_IS_DRY && written < asked {
+                    return Ok(false);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+enum Discarded {
+    /// The peer has closed.
+    End,
+    /// All there was.
+    All,
+    /// Some, and there may be more.
+    Some,
+}
+
+/// Reads what nobody wants any more.
+fn discard(stream: &mut TcpStream, scratch: &mut [u8]) -> io::Result<Discarded> {
+    for _ in 0..READS_MAX {
+        match stream.read(scratch) {
+            Ok(0) => return Ok(Discarded::End),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Discarded::All),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Discarded::Some)
+}

@@ -1,0 +1,567 @@
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fulmar_base::{Closed, Env, Instant, Slab, TaskId, Transport};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Poll, Token};
+
+use crate::bench::Bench;
+use crate::config::ReactorConfig;
+use crate::connection::{Connection, Ending, Link, Next, Phase};
+use crate::current::ReactorId;
+use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
+use crate::listener::{Accepted, EXHAUSTED_REST, Listener};
+use crate::mailbox::{Inbox, Item, Mailbox};
+use crate::socket::{Socket, reason};
+use crate::tasks::Tasks;
+use crate::timers::{Due, Timers};
+
+/// What a reactor has besides its host, and lends to it: connections, listeners, timers, tasks.
+///
+/// Nothing here calls the host. What ends here is told to [`Host::on_closed`](crate::Host::on_closed) soon after, in the same turn.
+pub struct Core<T, L> {
+    pub(crate) id: ReactorId,
+    pub(crate) poll: Poll,
+    pub(crate) bench: Bench,
+    pub(crate) connections: Slab<Connection<T>>,
+    listeners: Slab<Listener>,
+    pub(crate) timers: Timers<L>,
+    pub(crate) tasks: Tasks,
+    pub(crate) inbox: Inbox<L>,
+    /// Memory for the next swap with the inbox.
+    pub(crate) items: Vec<Item<L>>,
+    /// Connections that transmit and write at the end of this round.
+    pub(crate) dirty: VecDeque<ConnectionKey>,
+    /// Sockets that had more than fitted into the turn. Nothing else announces them: edges are told once.
+    pub(crate) again: VecDeque<Retry>,
+    /// Transports whose connections have ended, and whose host has not been told.
+    pub(crate) ended: VecDeque<Ended<T>>,
+    /// How many connections have a transport.
+    live: usize,
+    /// The future given to `block_on` has been woken.
+    pub(crate) root_ready: bool,
+    pub(crate) stopping: bool,
+}
+
+pub(crate) struct Ended<T> {
+    pub(crate) key: ConnectionKey,
+    pub(crate) transport: T,
+    pub(crate) closed: Closed,
+}
+
+#[derive(Copy, Clone)]
+pub(crate) enum Retry {
+    Connection(ConnectionKey),
+    Listener(ListenerKey),
+}
+
+/// What a mio event is about. Tokens hold indices; an event for an earlier user of a slot is an announcement too many, which costs
+/// a system call and harms nobody.
+#[derive(Copy, Clone)]
+pub(crate) enum Source {
+    Connection(usize),
+    Listener(usize),
+    Mailbox,
+}
+
+impl Source {
+    pub(crate) fn token(self) -> Token {
+        match self {
+            Self::Connection(index) => Token(2 * index),
+            Self::Listener(index) => Token(2 * index + 1),
+            Self::Mailbox => Token(usize::MAX),
+        }
+    }
+
+    pub(crate) fn of(token: Token) -> Self {
+        match token.0 {
+            usize::MAX => Self::Mailbox,
+            even if even % 2 == 0 => Self::Connection(even / 2),
+            odd => Self::Listener(odd / 2),
+        }
+    }
+}
+
+// What users call.
+impl<T: Transport, L: Send + 'static> Core<T, L> {
+    /// Accepts connections from a socket that listens already, each told to [`Host::on_accept`](crate::Host::on_accept).
+    ///
+    /// # Errors
+    /// The system does not take the socket.
+    pub fn listen(&mut self, listener: std::net::TcpListener) -> io::Result<ListenerKey> {
+        listener.set_nonblocking(true)?;
+        let mut socket = TcpListener::from_std(listener);
+        let registry = self.poll.registry();
+        let mut result = Ok(());
+        let key = self.listeners.insert_with(|key| {
+            let token = Source::Listener(key.index()).token();
+            result = registry.register(&mut socket, token, Interest::READABLE);
+            Listener { socket }
+        });
+        if let Err(error) = result {
+            self.listeners.remove(key);
+            return Err(error);
+        }
+        Ok(ListenerKey::of(key))
+    }
+
+    /// Stops listening, at once: connections that wait to be accepted are refused by the system.
+    pub fn close_listener(&mut self, key: ListenerKey) {
+        self.listeners.remove(key.key());
+    }
+
+    /// Connects to `address`, without waiting.
+    ///
+    /// The transport is there from the start and takes commands; its first `transmit` comes when the connection is there, which
+    /// [`Host::on_connected`](crate::Host::on_connected) is told. If it fails, or takes longer than `timeout`, that is how the
+    /// connection ends: `connect to 127.0.0.1:1: Connection refused`.
+    pub fn dial(
+        &mut self,
+        address: SocketAddr,
+        timeout: Option<Duration>,
+        make: impl FnOnce(ConnectionHandle) -> T,
+    ) -> ConnectionKey {
+        let deadline = timeout.map(|timeout| (self.bench.now + timeout, timeout));
+        match TcpStream::connect(address) {
+            Ok(stream) => {
+                let link = Link::Socket { stream, peer: address };
+                self.insert(link, Phase::Connecting { deadline }, make)
+            }
+            Err(error) => self.stillborn(make, connect_failed(address, &reason(&error))),
+        }
+    }
+
+    /// Takes over an open connection.
+    pub fn adopt(
+        &mut self,
+        socket: Socket,
+        peer: SocketAddr,
+        make: impl FnOnce(ConnectionHandle) -> T,
+    ) -> ConnectionKey {
+        if let Some(flaw) = &socket.flaw {
+            let text = format!("adopt a connection to {peer}: {}", reason(flaw));
+            return self.stillborn(make, Closed::local(text));
+        }
+        self.insert(Link::Socket { stream: socket.stream, peer }, Phase::Open, make)
+    }
+
+    /// Makes two connections that are joined in memory: what one writes, the other reads. They are driven like any other, with the
+    /// same limits, and cost no system calls.
+    pub fn pipe(
+        &mut self,
+        make_one: impl FnOnce(ConnectionHandle) -> T,
+        make_other: impl FnOnce(ConnectionHandle) -> T,
+    ) -> (ConnectionKey, ConnectionKey) {
+        // The first end learns the key of the second when there is one.
+        let nobody = ConnectionKey::of(fulmar_base::Key::<()>::from_u64(0));
+        let one = self.insert(Link::Pipe { peer: nobody }, Phase::Open, make_one);
+        let other = self.insert(Link::Pipe { peer: one }, Phase::Open, make_other);
+        if let Some(connection) = self.connections.get_mut(one.key()) {
+            connection.link = Link::Pipe { peer: other };
+        }
+        (one, other)
+    }
+
+    /// Hands a command to a connection's transport, at once. What it writes leaves at the end of this round, together with what
+    /// comes of other commands to the same connection.
+    ///
+    /// # Errors
+    /// The connection has ended: here is the command back.
+    pub fn command(&mut self, key: ConnectionKey, command: T::Command) -> Result<(), T::Command> {
+        let mut command = Some(command);
+        self.poke(key, |transport, env| match command.take() {
+            Some(command) => transport.on_command(env, command),
+            None => Ok(()),
+        });
+        command.map_or(Ok(()), Err)
+    }
+
+    /// Calls a connection's transport, at once, like [`command`](Self::command) does; `None` if the connection has ended, or ends
+    /// because of what the call returns.
+    pub fn poke<R>(
+        &mut self,
+        key: ConnectionKey,
+        poke: impl FnOnce(&mut T, &mut Env<'_>) -> Result<R, Closed>,
+    ) -> Option<R> {
+        match self.connections.get_mut(key.key())?.poke(&mut self.bench, poke)? {
+            Ok(value) => {
+                self.mark_dirty(key);
+                Some(value)
+            }
+            Err(closed) => {
+                self.end(key, Ending::Said(closed));
+                None
+            }
+        }
+    }
+
+    /// A connection's transport, to look at; `None` if the connection has ended.
+    pub fn transport(&mut self, key: ConnectionKey) -> Option<&mut T> {
+        self.connections.get_mut(key.key())?.transport.as_mut()
+    }
+
+    /// Ends a connection: its transport is told why, what it has written is flushed, and the socket is closed in order.
+    pub fn close(&mut self, key: ConnectionKey, closed: &Closed) {
+        self.end(key, Ending::Said(closed.clone()));
+    }
+
+    /// Runs a future on this thread. It need not be `Send`; it is dropped with the reactor if it has not ended by then.
+    pub fn spawn(&mut self, future: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn(future);
+    }
+
+    /// Delivers a letter to [`Host::on_letter`](crate::Host::on_letter) at a time.
+    pub fn set_timer(&mut self, at: Instant, letter: L) -> TimerKey {
+        self.timers.set_letter(at, letter)
+    }
+
+    /// Takes a timer back, and its letter; `None` if it was delivered.
+    pub fn cancel_timer(&mut self, key: TimerKey) -> Option<L> {
+        self.timers.cancel_letter(key)
+    }
+
+    /// The reactor's mailbox, to be given to other threads.
+    pub fn mailbox(&self) -> Mailbox<L> {
+        self.inbox.mailbox()
+    }
+
+    /// The time at the start of the piece of work at hand.
+    pub fn now(&self) -> Instant {
+        self.bench.now
+    }
+
+    /// Which reactor this is.
+    pub fn id(&self) -> ReactorId {
+        self.id
+    }
+
+    /// How many connections have a transport, those being dialled included.
+    pub fn connections(&self) -> usize {
+        self.live
+    }
+
+    /// How many connections have ended and only get their last bytes across.
+    pub fn lingering(&self) -> usize {
+        self.connections.len() - self.live
+    }
+
+    /// How many local tasks have not ended.
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Makes [`Reactor::run`](crate::Reactor::run) close what is open, listeners too, and return.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+}
+
+// What the reactor calls.
+impl<T: Transport, L: Send + 'static> Core<T, L> {
+    pub(crate) fn new(config: ReactorConfig) -> io::Result<Self> {
+        let id = ReactorId::next();
+        let poll = Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), Source::Mailbox.token())?;
+        let inbox = Inbox::new(id, waker);
+        Ok(Self {
+            id,
+            poll,
+            bench: Bench::new(config),
+            connections: Slab::new(),
+            listeners: Slab::new(),
+            timers: Timers::new(),
+            tasks: Tasks::new(inbox.post()),
+            inbox,
+            items: Vec::new(),
+            dirty: VecDeque::new(),
+            again: VecDeque::new(),
+            ended: VecDeque::new(),
+            live: 0,
+            root_ready: false,
+            stopping: false,
+        })
+    }
+
+    /// Whether somebody is ready to run: who has mail, a task, the end of a pipe.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.inbox.has_items() || self.has_ready_here()
+    }
+
+    /// Whether there is work on this thread, so that it must not sleep.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_ready_here()
+            || self.root_ready
+            || self.stopping
+            || !self.dirty.is_empty()
+            || !self.again.is_empty()
+            || !self.ended.is_empty()
+    }
+
+    fn has_ready_here(&self) -> bool {
+        self.tasks.has_ready() || !self.bench.piped.is_empty()
+    }
+
+    /// A waker made for a task of a connection has fired.
+    pub(crate) fn wake(&mut self, key: ConnectionKey, task: TaskId) {
+        self.poke(key, |transport, env| transport.on_wake(env, task));
+    }
+
+    pub(crate) fn mark_dirty(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key.key())
+            && !std::mem::replace(&mut connection.dirty, true)
+        {
+            self.dirty.push_back(key);
+        }
+    }
+
+    /// Everything poked in this round transmits and writes, once each.
+    pub(crate) fn flush_dirty(&mut self) {
+        // What becomes dirty meanwhile had its share, and waits for the next round.
+        for _ in 0..self.dirty.len() {
+            let Some(key) = self.dirty.pop_front() else { return };
+            let Some(connection) = self.connections.get_mut(key.key()) else { continue };
+            connection.dirty = false;
+            match connection.flush(&mut self.bench) {
+                Ok(Next::Again) => self.mark_dirty(key),
+                Ok(Next::Wait) => {}
+                Err(ending) => {
+                    self.end(key, ending);
+                    continue;
+                }
+            }
+            self.rearm(key);
+        }
+    }
+
+    /// A socket is ready; `true` if it is one that was being dialled and has come about.
+    pub(crate) fn on_socket(
+        &mut self,
+        key: ConnectionKey,
+        readable: bool,
+        writable: bool,
+        hung_up: bool,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(key.key()) else { return false };
+        connection.hung_up |= hung_up;
+        let connected = match &connection.phase {
+            Phase::Lingering(_) => {
+                connection.blocked &= !writable;
+                self.linger(key);
+                return false;
+            }
+            Phase::Open => false,
+            Phase::Connecting { .. } => match connection.check_connected() {
+                Ok(connected) => connected,
+                Err(error) => {
+                    self.dial_failed(key, &reason(&error));
+                    return false;
+                }
+            },
+        };
+        if connected {
+            self.mark_dirty(key);
+        } else if let Some(connection) = self.connections.get_mut(key.key())
+            && matches!(connection.phase, Phase::Open)
+        {
+            // One in the list of retries reads when that is served, and has one share of a turn, not two.
+            let readable = readable && !connection.retrying;
+            let result = connection.on_ready(&mut self.bench, readable, writable);
+            self.settle(key, result);
+        }
+        connected
+    }
+
+    /// More is read of a socket that had more than fitted into the turn before.
+    pub(crate) fn on_again(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key.key()) {
+            connection.retrying = false;
+            self.on_socket(key, true, false, false);
+        }
+    }
+
+    /// Does what follows from a piece of work on a connection.
+    pub(crate) fn settle(&mut self, key: ConnectionKey, result: Result<Next, Ending>) {
+        let next = match result {
+            Ok(next) => next,
+            Err(ending) => return self.end(key, ending),
+        };
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
+        if next == Next::Again && !std::mem::replace(&mut connection.retrying, true) {
+            self.again.push_back(Retry::Connection(key));
+        }
+        if connection.dirty {
+            // A burst was cut off; the list is told here, where it is at hand.
+            connection.dirty = false;
+            self.mark_dirty(key);
+        }
+        self.rearm(key);
+    }
+
+    pub(crate) fn rearm(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key.key()) {
+            let deadline = connection.next_deadline();
+            connection.armed.rearm(deadline, key, &mut self.timers);
+        }
+    }
+
+    /// The timer of a connection has fired, perhaps before its deadline: see [`Armed::rearm`](crate::timers::Armed::rearm).
+    pub(crate) fn on_timer(&mut self, key: ConnectionKey) {
+        let now = self.bench.now;
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
+        connection.armed.fired();
+        match &connection.phase {
+            Phase::Lingering(linger) if linger.until <= now => return self.remove(key),
+            Phase::Connecting { deadline: Some((at, timeout)) } if *at <= now => {
+                let text = format!("no answer within {timeout:?}");
+                return self.dial_failed(key, &text);
+            }
+            _ => {}
+        }
+        let due =
+            connection.transport.as_ref().and_then(Transport::next_deadline).is_some_and(|at| at <= now);
+        if due {
+            self.poke(key, |transport, env| transport.on_deadline(env));
+        } else {
+            self.rearm(key);
+        }
+    }
+
+    /// The next connection that waits to be accepted.
+    pub(crate) fn accept(&mut self, key: ListenerKey) -> Accepted {
+        let Some(listener) = self.listeners.get(key.key()) else { return Accepted::Empty };
+        let accepted = listener.accept();
+        match accepted {
+            Accepted::Exhausted => self.timers.arm_listener(self.bench.now + EXHAUSTED_REST, key),
+            Accepted::Connection(..) if self.connections.len() >= self.bench.config.connections_max => {
+                return Accepted::Gone;
+            }
+            _ => {}
+        }
+        accepted
+    }
+
+    pub(crate) fn connection_at(&self, index: usize) -> Option<ConnectionKey> {
+        self.connections.key_at(index).map(ConnectionKey::of)
+    }
+
+    pub(crate) fn listener_at(&self, index: usize) -> Option<ListenerKey> {
+        self.listeners.key_at(index).map(ListenerKey::of)
+    }
+
+    pub(crate) fn close_listeners(&mut self) {
+        self.listeners = Slab::new();
+    }
+
+    /// The first connection that has a transport, from the index `from` on.
+    pub(crate) fn next_live(&self, from: usize) -> Option<ConnectionKey> {
+        (from..self.connections.capacity()).find_map(|index| {
+            let key = self.connections.key_at(index)?;
+            self.connections.get(key)?.transport.as_ref()?;
+            Some(ConnectionKey::of(key))
+        })
+    }
+
+    /// Puts a connection in, with the transport that `make` makes of its handle.
+    fn insert(
+        &mut self,
+        link: Link,
+        phase: Phase,
+        make: impl FnOnce(ConnectionHandle) -> T,
+    ) -> ConnectionKey {
+        let key = ConnectionKey::of(self.connections.insert(Connection::new(link, phase)));
+        let transport = make(ConnectionHandle::new(key, self.inbox.post()));
+        let Some(connection) = self.connections.get_mut(key.key()) else { return key };
+        connection.transport = Some(transport);
+        self.live += 1;
+        if let Link::Socket { stream, peer } = &mut connection.link {
+            let token = Source::Connection(key.index()).token();
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if let Err(error) = self.poll.registry().register(stream, token, interest) {
+                let text = format!("watch the connection to {peer}: {}", reason(&error));
+                self.end(key, Ending::Broken(Closed::local(text)));
+                return key;
+            }
+        }
+        // An open one transmits what it begins with; one being dialled only arms its timer.
+        self.mark_dirty(key);
+        key
+    }
+
+    /// A connection that ends as soon as it is there, so that its owner hears of it in the usual way.
+    fn stillborn(&mut self, make: impl FnOnce(ConnectionHandle) -> T, closed: Closed) -> ConnectionKey {
+        let nobody = ConnectionKey::of(fulmar_base::Key::<()>::from_u64(0));
+        let key = self.insert(Link::Pipe { peer: nobody }, Phase::Open, make);
+        self.end(key, Ending::Broken(closed));
+        key
+    }
+
+    fn dial_failed(&mut self, key: ConnectionKey, reason: &str) {
+        let Some(connection) = self.connections.get(key.key()) else { return };
+        if let Link::Socket { peer, .. } = &connection.link {
+            let closed = connect_failed(*peer, reason);
+            self.end(key, Ending::Broken(closed));
+        }
+    }
+
+    /// The end of a connection, as far as its transport and its host are concerned; its socket may linger.
+    pub(crate) fn end(&mut self, key: ConnectionKey, ending: Ending) {
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
+        let (closed, flush, eof) = match ending {
+            Ending::Said(closed) => (closed, !matches!(connection.phase, Phase::Connecting { .. }), false),
+            Ending::PeerClosed(closed) => (closed, true, true),
+            Ending::Broken(closed) => (closed, false, false),
+        };
+        let Some(transport) = connection.close(&mut self.bench, &closed, eof) else { return };
+        self.live -= 1;
+        self.ended.push_back(Ended { key, transport, closed });
+        if flush {
+            self.linger(key);
+        } else {
+            self.remove(key);
+        }
+    }
+
+    /// One step further in taking leave of a peer.
+    fn linger(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
+        if let Link::Pipe { peer } = connection.link {
+            return self.linger_in_pipe(key, peer);
+        }
+        match connection.linger(&mut self.bench) {
+            Some(next) => self.settle(key, Ok(next)),
+            None => self.remove(key),
+        }
+    }
+
+    /// Takes a connection out, and closes its socket.
+    pub(crate) fn remove(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.remove(key.key()) else { return };
+        if let Link::Pipe { peer } = connection.link {
+            self.bench.piped.push_back(peer);
+        }
+        connection.dismantle(&mut self.bench).disarm(&mut self.timers);
+    }
+
+    /// Takes out the timers whose time has come, one by one. Those of connections are served; what else is due is returned.
+    pub(crate) fn next_due(&mut self) -> Option<Due> {
+        loop {
+            match self.timers.pop_expired(self.bench.now)? {
+                Due::Connection(key) => self.on_timer(key),
+                due => return Some(due),
+            }
+        }
+    }
+}
+
+fn connect_failed(address: SocketAddr, reason: &str) -> Closed {
+    Closed::peer(format!("connect to {address}: {reason}"))
+}
+
+impl<T, L> std::fmt::Debug for Core<T, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("id", &self.id).field("connections", &self.live).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,322 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use fulmar_base::TaskId;
+
+use crate::current::{self, ReactorId};
+use crate::keys::ConnectionKey;
+
+/// The only door between threads: sends letters to the host of one reactor, from anywhere.
+///
+/// A letter costs an uncontended lock and a push. Only the first letter of a burst to a reactor that has gone to sleep costs a
+/// system call. Letters of one thread arrive in the order they were sent.
+pub struct Mailbox<L> {
+    shared: Arc<Shared<L>>,
+}
+
+impl<L> Mailbox<L> {
+    /// Sends a letter, without waiting. If the reactor has ended, the letter is dropped.
+    pub fn send(&self, letter: L) {
+        drop(self.try_send(letter));
+    }
+
+    /// Sends a letter, without waiting.
+    ///
+    /// # Errors
+    /// The reactor has ended: here is the letter back.
+    pub fn try_send(&self, letter: L) -> Result<(), L> {
+        match self.shared.push(Item::Letter(letter)) {
+            None => Ok(()),
+            Some(Item::Letter(letter)) => Err(letter),
+            Some(Item::Wake(_)) => Ok(()),
+        }
+    }
+
+    /// Whether the calling thread is inside of the reactor that this mailbox belongs to.
+    pub fn is_current_thread(&self) -> bool {
+        current::current_reactor() == Some(self.shared.reactor)
+    }
+
+    /// The reactor that this mailbox belongs to.
+    pub fn reactor(&self) -> ReactorId {
+        self.shared.reactor
+    }
+
+    /// Whether the reactor has ended, so that letters are dropped.
+    pub fn is_closed(&self) -> bool {
+        !self.shared.lock().open
+    }
+}
+
+impl<L> Clone for Mailbox<L> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<L> fmt::Debug for Mailbox<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("reactor", &self.shared.reactor).finish_non_exhaustive()
+    }
+}
+
+/// What a reactor finds in its mailbox.
+pub(crate) enum Item<L> {
+    Letter(L),
+    /// Each waker is in the mailbox at most once.
+    Wake(Arc<TaskWaker>),
+}
+
+/// What is behind a [`Waker`] made by a reactor: it puts itself into the reactor's mailbox, unless it is there already.
+pub(crate) struct TaskWaker {
+    pub(crate) target: Target,
+    queued: AtomicBool,
+    post: Arc<dyn Post>,
+}
+
+/// Whom a wake-up is for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Target {
+    /// A task that a transport knows.
+    Connection(ConnectionKey, TaskId),
+    /// A local task, by its slot.
+    Local(usize),
+    /// The future given to `block_on`.
+    Root,
+}
+
+impl TaskWaker {
+    pub(crate) fn waker(target: Target, post: Arc<dyn Post>) -> Waker {
+        Waker::from(Arc::new(Self { target, queued: AtomicBool::new(false), post }))
+    }
+
+    /// From here on the waker may be queued again. To be called before what it wakes runs, so that no wake-up is lost.
+    pub(crate) fn dequeued(&self) {
+        self.queued.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            Arc::clone(&self.post).post(self);
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.post.post(Arc::clone(self));
+        }
+    }
+}
+
+/// A mailbox, to those who do not know what its letters are.
+pub(crate) trait Post: Send + Sync {
+    fn post(&self, waker: Arc<TaskWaker>);
+}
+
+impl<L: Send> Post for Shared<L> {
+    fn post(&self, waker: Arc<TaskWaker>) {
+        drop(self.push(Item::Wake(waker)));
+    }
+}
+
+/// The reactor's end of its mailbox.
+pub(crate) struct Inbox<L> {
+    shared: Arc<Shared<L>>,
+}
+
+struct Shared<L> {
+    queue: Mutex<Queue<L>>,
+    /// Whether the queue holds something: written under the lock, read without it as a hint.
+    filled: AtomicBool,
+    /// Whether the reactor sleeps, or is about to, so that somebody has to wake it.
+    parked: AtomicBool,
+    waker: mio::Waker,
+    reactor: ReactorId,
+}
+
+struct Queue<L> {
+    items: Vec<Item<L>>,
+    open: bool,
+}
+
+impl<L> Inbox<L> {
+    pub(crate) fn new(reactor: ReactorId, waker: mio::Waker) -> Self {
+        let queue = Mutex::new(Queue { items: Vec::new(), open: true });
+        let (filled, parked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { queue, filled, parked, waker, reactor }) }
+    }
+
+    pub(crate) fn mailbox(&self) -> Mailbox<L> {
+        Mailbox { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether something lies in the mailbox: a hint, which may be late by the time a store takes to be seen.
+    pub(crate) fn has_items(&self) -> bool {
+        self.shared.filled.load(Ordering::Relaxed)
+    }
+
+    /// Takes everything out, into `items`, which must be empty and whose memory the mailbox goes on with.
+    pub(crate) fn swap(&self, items: &mut Vec<Item<L>>) {
+        debug_assert!(items.is_empty());
+        if self.has_items() {
+            let mut queue = self.shared.lock();
+            std::mem::swap(&mut queue.items, items);
+            self.shared.filled.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Announces that the reactor is about to sleep; `false`, and no announcement, if something has arrived.
+    ///
+    /// The order makes it safe: a sender pushes under the lock, then looks whether the reactor is parked; the reactor says that it
+    /// is parked, then looks under the lock. Whoever comes second sees what the first did.
+    pub(crate) fn park(&self) -> bool {
+        self.shared.parked.store(true, Ordering::SeqCst);
+        let may_sleep = self.shared.lock().items.is_empty();
+        if !may_sleep {
+            self.unpark();
+        }
+        may_sleep
+    }
+
+    /// The reactor is awake: senders need not wake it.
+    pub(crate) fn unpark(&self) {
+        self.shared.parked.store(false, Ordering::SeqCst);
+    }
+
+    /// No more is taken in; what lies there is dropped.
+    pub(crate) fn close(&self) {
+        let items = {
+            let mut queue = self.shared.lock();
+            queue.open = false;
+            std::mem::take(&mut queue.items)
+        };
+        // Not under the lock: what is dropped may send.
+        drop(items);
+    }
+}
+
+impl<L: Send + 'static> Inbox<L> {
+    pub(crate) fn post(&self) -> Arc<dyn Post> {
+        Arc::clone(&self.shared) as Arc<dyn Post>
+    }
+}
+
+impl<L> Shared<L> {
+    /// Puts an item in, and wakes the reactor if it sleeps; gives the item back if the reactor has ended.
+    fn push(&self, item: Item<L>) -> Option<Item<L>> {
+        {
+            let mut queue = self.lock();
+            if !queue.open {
+                return Some(item);
+            }
+            queue.items.push(item);
+            self.filled.store(true, Ordering::Relaxed);
+        }
+        // Of a burst, only the one who takes the flag down makes the system call.
+        if self.parked.load(Ordering::SeqCst) && self.parked.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+        None
+    }
+
+    fn wake(&self) {
+        // It writes to an eventfd (or its like), and cannot fail while that is open: mio makes room if its counter is full.
+        let _ = self.waker.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<L>> {
+        // Nothing that panics runs under the lock besides an allocation; the queue is whole whatever happened.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mio::{Events, Poll, Token};
+
+    use super::*;
+
+    fn inbox() -> (Poll, Inbox<u32>) {
+        let poll = Poll::new().expect("the system has a selector");
+        let waker = mio::Waker::new(poll.registry(), Token(0)).expect("the selector takes a waker");
+        (poll, Inbox::new(ReactorId::next(), waker))
+    }
+
+    fn wake_ups(poll: &mut Poll) -> usize {
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO)).expect("polling works");
+        events.iter().count()
+    }
+
+    #[test]
+    fn letters_to_an_awake_reactor_wake_nobody() {
+        let (mut poll, inbox) = inbox();
+        inbox.mailbox().send(1);
+        assert!(inbox.has_items());
+        assert_eq!(wake_ups(&mut poll), 0);
+    }
+
+    #[test]
+    fn a_burst_to_a_parked_reactor_wakes_it_once() {
+        let (mut poll, inbox) = inbox();
+        assert!(inbox.park());
+        for letter in 0..100 {
+            inbox.mailbox().send(letter);
+            assert_eq!(wake_ups(&mut poll), usize::from(letter == 0));
+        }
+        inbox.unpark();
+        let mut items = Vec::new();
+        inbox.swap(&mut items);
+        let letters = items.iter().map(|item| if let Item::Letter(letter) = item { *letter } else { 999 });
+        assert!(letters.eq(0..100));
+        assert!(!inbox.has_items());
+    }
+
+    #[test]
+    fn a_reactor_with_mail_does_not_park() {
+        let (mut poll, inbox) = inbox();
+        inbox.mailbox().send(1);
+        assert!(!inbox.park());
+        inbox.mailbox().send(2);
+        assert_eq!(wake_ups(&mut poll), 0);
+    }
+
+    #[test]
+    fn a_waker_is_queued_once_until_it_is_dequeued() {
+        let (_poll, inbox) = inbox();
+        let waker = TaskWaker::waker(Target::Local(3), inbox.post());
+        waker.wake_by_ref();
+        Waker::clone(&waker).wake();
+        waker.wake_by_ref();
+        let mut items = Vec::new();
+        inbox.swap(&mut items);
+        assert_eq!(items.len(), 1);
+        for item in items.drain(..) {
+            if let Item::Wake(task) = item {
+                task.dequeued();
+            }
+        }
+        waker.wake();
+        inbox.swap(&mut items);
+        assert_eq!(items.len(), 1);
+    }
+
+    #[test]
+    fn a_closed_mailbox_gives_letters_back() {
+        let (_poll, inbox) = inbox();
+        let mailbox = inbox.mailbox();
+        mailbox.send(1);
+        inbox.close();
+        assert!(mailbox.is_closed());
+        assert_eq!(mailbox.try_send(2), Err(2));
+        let mut items = Vec::new();
+        inbox.swap(&mut items);
+        assert!(items.is_empty());
+    }
+}

@@ -1,0 +1,378 @@
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::pin;
+use std::task::Context;
+use std::time::Duration;
+
+use fulmar_base::{Closed, Transport};
+use mio::Events;
+use mio::event::Event;
+
+use crate::clock;
+use crate::config::ReactorConfig;
+use crate::core::{Core, Ended, Retry, Source};
+use crate::current::Entered;
+use crate::keys::{ConnectionKey, ListenerKey};
+use crate::listener::{ACCEPTS_MAX, Accepted};
+use crate::mailbox::{Item, Target, TaskWaker};
+use crate::socket::Socket;
+use crate::timers::Due;
+
+/// How many events are taken from the system at once; the others come with the next turn.
+const EVENTS_MAX: usize = 1024;
+
+/// How many rounds of letters, wake-ups, tasks and pipes a turn has at most before it looks at the sockets again.
+const ROUNDS_MAX: usize = 16;
+
+/// How many turns in a row may go to the future of `block_on` before the sockets are looked at.
+const ROOT_TURNS_MAX: usize = 16;
+
+/// The inbox keeps memory for so many letters between bursts.
+const ITEMS_KEPT_MAX: usize = 16 * 1024;
+
+/// What happens around the connections of a reactor. All methods are called on the reactor's thread, none from inside another.
+pub trait Host: Sized {
+    /// What drives the bytes of each connection.
+    type Transport: Transport;
+    /// What other threads send here.
+    type Letter: Send + 'static;
+
+    /// A listener has a new connection: [`Core::adopt`] it, send it to another reactor by letter, or drop it, which closes it.
+    fn on_accept(
+        &mut self,
+        core: &mut Core<Self::Transport, Self::Letter>,
+        listener: ListenerKey,
+        socket: Socket,
+        peer: SocketAddr,
+    );
+
+    /// A letter has come: from the mailbox, or from a timer.
+    fn on_letter(&mut self, core: &mut Core<Self::Transport, Self::Letter>, letter: Self::Letter);
+
+    /// A connection that was dialled has come about, as far as TCP is concerned.
+    fn on_connected(&mut self, core: &mut Core<Self::Transport, Self::Letter>, connection: ConnectionKey);
+
+    /// A connection has ended, or a dialled one has failed. Its transport, whose `on_close` has been called, comes back.
+    fn on_closed(
+        &mut self,
+        core: &mut Core<Self::Transport, Self::Letter>,
+        connection: ConnectionKey,
+        transport: Self::Transport,
+        closed: &Closed,
+    );
+}
+
+/// One thread's event loop.
+///
+/// A turn does, in this order: letters, wake-ups, local tasks and pipes, until none is ready; one transmit and one write for each
+/// connection poked so; timers; then it waits for sockets, and serves each that is ready with a read, a receive, a transmit and a
+/// write of its own.
+pub struct Reactor<H: Host> {
+    host: H,
+    core: Core<H::Transport, H::Letter>,
+    events: Events,
+    root_turns: usize,
+}
+
+impl<H: Host> Reactor<H> {
+    /// A reactor with the host that `make_host` makes, which may listen and dial already.
+    ///
+    /// # Errors
+    /// The system has no selector to give.
+    pub fn new(
+        config: ReactorConfig,
+        make_host: impl FnOnce(&mut Core<H::Transport, H::Letter>) -> H,
+    ) -> io::Result<Self> {
+        let mut core = Core::new(config)?;
+        let host = make_host(&mut core);
+        Ok(Self { host, core, events: Events::with_capacity(EVENTS_MAX), root_turns: 0 })
+    }
+
+    /// Runs until [`Core::stop`] is called; then closes everything, gives the last bytes time to get across as with any connection
+    /// that is closed, and returns.
+    ///
+    /// # Errors
+    /// The selector fails.
+    pub fn run(&mut self) -> io::Result<()> {
+        let _entered = Entered::new(self.core.id);
+        while !std::mem::take(&mut self.core.stopping) {
+            self.turn(None)?;
+        }
+        self.close_all();
+        while self.core.lingering() > 0 {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until `future` is ready. It is polled on this thread, when it is woken.
+    ///
+    /// # Panics
+    /// If the selector fails, which it does not while it is open.
+    pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        let _entered = Entered::new(self.core.id);
+        let waker = TaskWaker::waker(Target::Root, self.core.inbox.post());
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        self.core.root_ready = true;
+        loop {
+            if std::mem::take(&mut self.core.root_ready)
+                && let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context)
+            {
+                return output;
+            }
+            self.turn(None).expect("an open selector can be waited for");
+        }
+    }
+
+    /// Does everything there is to do, once, waiting at most `timeout` for it; `None` waits until something happens.
+    ///
+    /// # Errors
+    /// The selector fails.
+    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let _entered = Entered::new(self.core.id);
+        self.core.bench.tick();
+        self.run_ready();
+        self.fire_timers();
+        if self.core.root_ready && self.root_turns < ROOT_TURNS_MAX {
+            // Whoever waits for the future knows more to do than the sockets, most likely.
+            self.root_turns += 1;
+            return Ok(());
+        }
+        self.root_turns = 0;
+        let retries = self.core.again.len();
+        self.wait(self.patience(timeout))?;
+        self.serve_sockets();
+        self.serve_retries(retries);
+        Ok(())
+    }
+
+    /// The host.
+    pub fn host(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// What the host is lent.
+    pub fn core(&mut self) -> &mut Core<H::Transport, H::Letter> {
+        &mut self.core
+    }
+
+    /// Both, for whoever acts on one with the other.
+    pub fn parts(&mut self) -> (&mut H, &mut Core<H::Transport, H::Letter>) {
+        (&mut self.host, &mut self.core)
+    }
+
+    /// Letters, wake-ups, local tasks and pipes, until none is ready; then what they have made the connections write, which may be
+    /// input to pipes. Until nothing is left, or the turn's share is used up.
+    fn run_ready(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            self.open_mail();
+            self.core.tasks.run();
+            self.core.run_pipes();
+            self.report_ended();
+            if self.core.has_ready() {
+                continue;
+            }
+            self.flush_dirty();
+            if !self.core.has_ready() {
+                return;
+            }
+        }
+        self.flush_dirty();
+    }
+
+    fn flush_dirty(&mut self) {
+        self.core.flush_dirty();
+        self.report_ended();
+    }
+
+    fn open_mail(&mut self) {
+        let mut items = std::mem::take(&mut self.core.items);
+        self.core.inbox.swap(&mut items);
+        for item in items.drain(..) {
+            match item {
+                Item::Letter(letter) => self.host.on_letter(&mut self.core, letter),
+                Item::Wake(waker) => {
+                    waker.dequeued();
+                    match waker.target {
+                        Target::Connection(key, task) => self.core.wake(key, task),
+                        Target::Local(index) => self.core.tasks.wake(index),
+                        Target::Root => self.core.root_ready = true,
+                    }
+                }
+            }
+        }
+        if items.capacity() <= ITEMS_KEPT_MAX {
+            self.core.items = items;
+        }
+    }
+
+    /// Tells the host which connections have ended. What it does about it may end others.
+    fn report_ended(&mut self) {
+        while let Some(Ended { key, transport, closed }) = self.core.ended.pop_front() {
+            self.host.on_closed(&mut self.core, key, transport, &closed);
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(due) = self.core.next_due() {
+            match due {
+                Due::Letter(key) => {
+                    if let Some(letter) = self.core.timers.take_letter(key) {
+                        self.host.on_letter(&mut self.core, letter);
+                    }
+                }
+                Due::Listener(key) => self.accept(key),
+                Due::Connection(_) => {}
+            }
+        }
+        self.flush_dirty();
+    }
+
+    /// How long to wait for the sockets.
+    fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.core.has_work() || self.core.has_ready() {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.core.timers.next().map(|at| at.saturating_duration_since(clock()));
+        [timeout, timer].into_iter().flatten().min()
+    }
+
+    /// Waits for sockets or mail: at first awake, if so configured, then asleep.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO)
+            && !self.core.bench.config.busy_poll.is_zero()
+            && self.spin(timeout)?
+        {
+            return Ok(());
+        }
+        if timeout != Some(Duration::ZERO) && self.core.inbox.park() {
+            debug_assert!(!self.core.has_work(), "a reactor never sleeps while there is work");
+            let result = self.poll(timeout);
+            self.core.inbox.unpark();
+            return result;
+        }
+        self.poll(Some(Duration::ZERO))
+    }
+
+    /// Looks for sockets and mail without sleeping, for as long as configured; `true` if there are some, or `timeout` is over.
+    fn spin(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let busy = self.core.bench.config.busy_poll;
+        let start = clock();
+        let until = start + timeout.map_or(busy, |timeout| timeout.min(busy));
+        loop {
+            self.poll(Some(Duration::ZERO))?;
+            if !self.events.is_empty() || self.core.inbox.has_items() {
+                return Ok(true);
+            }
+            if clock() >= until {
+                return Ok(timeout.is_some_and(|timeout| timeout <= busy));
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.core.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn serve_sockets(&mut self) {
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            self.core.bench.tick();
+            match Source::of(event.token()) {
+                Source::Mailbox => {}
+                Source::Listener(index) => {
+                    if let Some(key) = self.core.listener_at(index) {
+                        self.accept(key);
+                    }
+                }
+                Source::Connection(index) => {
+                    if let Some(key) = self.core.connection_at(index) {
+                        self.serve(key, event);
+                    }
+                }
+            }
+        }
+        self.events = events;
+        self.report_ended();
+    }
+
+    fn serve(&mut self, key: ConnectionKey, event: &Event) {
+        let hung_up = event.is_read_closed() || event.is_error();
+        let readable = event.is_readable() || hung_up;
+        let writable = event.is_writable() || event.is_write_closed() || event.is_error();
+        if self.core.on_socket(key, readable, writable, hung_up) {
+            self.host.on_connected(&mut self.core, key);
+            if readable {
+                // The peer spoke first, and its bytes are not announced again.
+                self.core.on_socket(key, true, false, false);
+            }
+        }
+    }
+
+    /// The `count` sockets that were cut off by their share of an earlier turn.
+    fn serve_retries(&mut self, count: usize) {
+        for _ in 0..count {
+            self.core.bench.tick();
+            match self.core.again.pop_front() {
+                Some(Retry::Connection(key)) => self.core.on_again(key),
+                Some(Retry::Listener(key)) => self.accept(key),
+                None => break,
+            }
+        }
+        self.report_ended();
+    }
+
+    fn accept(&mut self, key: ListenerKey) {
+        for _ in 0..ACCEPTS_MAX {
+            match self.core.accept(key) {
+                Accepted::Connection(socket, peer) => self.host.on_accept(&mut self.core, key, socket, peer),
+                Accepted::Gone => {}
+                Accepted::Empty | Accepted::Exhausted => return,
+            }
+        }
+        self.core.again.push_back(Retry::Listener(key));
+    }
+
+    fn close_all(&mut self) {
+        let closed = Closed::local("the reactor is stopping");
+        self.core.close_listeners();
+        self.core.bench.tick();
+        let mut from = 0;
+        while let Some(key) = self.core.next_live(from) {
+            from = key.index() + 1;
+            self.core.close(key, &closed);
+        }
+        self.report_ended();
+    }
+}
+
+impl<H: Host> Drop for Reactor<H> {
+    /// Everybody who waits for a connection of this reactor is told that it has ended.
+    fn drop(&mut self) {
+        let _entered = Entered::new(self.core.id);
+        if std::thread::panicking() {
+            // A second panic would end the process, and the first is the one to be told.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.close_all()));
+        } else {
+            self.close_all();
+        }
+        self.core.inbox.close();
+    }
+}
+
+impl<H: Host> fmt::Debug for Reactor<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").field("core", &self.core).finish_non_exhaustive()
+    }
+}
