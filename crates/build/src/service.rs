@@ -182,8 +182,9 @@ fn seen_from(depth: usize, path: &str) -> String {
 }
 
 /// On every generated module: what is written there follows the `.proto`, not the taste of the crate that includes it.
-pub(crate) const MODULE_ATTRIBUTES: &str =
-    "#![allow(dead_code, deprecated, missing_docs, unreachable_pub, clippy::all)]";
+pub(crate) const MODULE_ATTRIBUTES: &str = "\
+#![allow(dead_code, deprecated, missing_docs, unreachable_pub)]
+#![allow(clippy::all, clippy::pedantic, clippy::nursery)]";
 
 #[cfg(test)]
 mod tests {
