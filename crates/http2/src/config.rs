@@ -1,0 +1,105 @@
+/// What an end of a connection allows, advertises and waits for. Every limit of the engine is here.
+///
+/// The budgets (`…_budget`) are counts that a well-behaved peer never uses up: each is full at the start, fills itself again
+/// within [`budget_refill_ms`](Self::budget_refill_ms), and some are earned back by useful work. A peer that uses one up gets
+/// GOAWAY with ENHANCE_YOUR_CALM and the name of the limit (RFC 9113 §10.5).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Server: how many streams the peer may have open at once (SETTINGS_MAX_CONCURRENT_STREAMS). Further ones are refused with
+    /// REFUSED_STREAM. Default 1,000.
+    pub streams_max: u32,
+    /// Client: how many streams are opened before the server's SETTINGS have said how many it takes. Default 100, what RFC 9113
+    /// §6.5.2 recommends servers to allow at least.
+    pub streams_assumed: u32,
+    /// Receive window of each stream in bytes (SETTINGS_INITIAL_WINDOW_SIZE), and so the most bytes that the peer can have sent
+    /// on a stream before the application took them. 1 to 2^31-1, cut to that. Default 64 KiB.
+    pub stream_window_bytes: u32,
+    /// Receive window of the connection in bytes. Its credit never waits for the application. 65,535 (where the protocol begins)
+    /// to 2^31-1, cut to that. Default 1 MiB.
+    pub connection_window_bytes: u32,
+    /// The largest frame payload taken from the peer in bytes (SETTINGS_MAX_FRAME_SIZE). 16,384 to 2^24-1, cut to that. Default
+    /// 16,384: the caller keeps at most one partial frame.
+    pub frame_bytes_max: u32,
+    /// The largest frame payload sent in bytes, if the peer takes that much. At least 16,384. Default 64 KiB.
+    pub frame_bytes_sent_max: u32,
+    /// Size of the peer's compression table in bytes (SETTINGS_HEADER_TABLE_SIZE), and the most of ours. Default 4,096.
+    pub header_table_bytes_max: u32,
+    /// The largest header list taken from the peer: names, values and 32 bytes a field (SETTINGS_MAX_HEADER_LIST_SIZE). A server
+    /// answers a larger request with status 431; any other larger list ends its stream. Default 16 KiB.
+    pub header_list_bytes_max: u32,
+    /// The most fields in a header list; more is treated like a list that is too large. Default 256.
+    pub header_fields_max: u32,
+    /// The largest encoded header block, HEADERS and CONTINUATION frames together, in bytes. Above it the connection ends, as the
+    /// compression table cannot be kept in step without reading it. Default 64 KiB.
+    pub header_block_bytes_max: u32,
+    /// The most CONTINUATION frames behind a HEADERS frame. Default 64.
+    pub continuations_max: u32,
+    /// How long a header block may take from its HEADERS frame to END_HEADERS, in milliseconds. Default 10,000.
+    pub header_block_ms: u32,
+    /// Whether a field value may start or end with a space or tab, although RFC 9113 §8.2.1 calls that malformed. Default false.
+    pub surrounding_whitespace_allowed: bool,
+    /// How many bytes the upper layer should let wait on a stream that may not send:
+    /// [`Connection::may_queue`](crate::Connection::may_queue) counts down from it. Default 64 KiB.
+    pub send_queue_bytes_max: usize,
+    /// The most output that may wait on a peer that does not read, in bytes; above it the connection ends as soon as the peer
+    /// sends anything. Default 2 MiB, eight times what DATA alone may fill.
+    pub output_bytes_max: usize,
+    /// The most entries in one SETTINGS frame. Default 64.
+    pub settings_entries_max: u32,
+    /// Budget of streams that the client resets before the server has answered them (CVE-2023-44487). Each stream that ends
+    /// normally earns one back. Server only. Default 1,000.
+    pub resets_received_budget: u32,
+    /// Budget of streams that this end resets because of what the peer sent (CVE-2025-8671). Default 1,000.
+    pub resets_provoked_budget: u32,
+    /// Budget of PING frames (CVE-2019-9512). Full again with each HEADERS or DATA that this end sends. Default 1,000.
+    pub pings_budget: u32,
+    /// Budget of SETTINGS frames (CVE-2019-9515). Default 1,000.
+    pub settings_budget: u32,
+    /// Budget of DATA frames that carry neither bytes nor END_STREAM (CVE-2019-9518). Default 1,000.
+    pub empty_data_budget: u32,
+    /// Budget of frames without effect: PRIORITY, unknown types, late frames on closed streams, acknowledgements never asked for.
+    /// Each stream opened earns four back. Default 10,000.
+    pub ignored_frames_budget: u32,
+    /// How long an empty budget takes to fill again, in milliseconds. Default 10,000.
+    pub budget_refill_ms: u32,
+    /// How long the peer's preface and first SETTINGS may take, in milliseconds. Default 10,000.
+    pub preface_ms: u32,
+    /// How long the acknowledgement of our SETTINGS may take, in milliseconds. Default 10,000.
+    pub settings_ack_ms: u32,
+    /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
+    /// Default 5,000.
+    pub drain_ms: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            streams_max: 1_000,
+            streams_assumed: 100,
+            stream_window_bytes: 64 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            frame_bytes_max: 16_384,
+            frame_bytes_sent_max: 64 * 1024,
+            header_table_bytes_max: 4_096,
+            header_list_bytes_max: 16 * 1024,
+            header_fields_max: 256,
+            header_block_bytes_max: 64 * 1024,
+            continuations_max: 64,
+            header_block_ms: 10_000,
+            surrounding_whitespace_allowed: false,
+            send_queue_bytes_max: 64 * 1024,
+            output_bytes_max: 2 * 1024 * 1024,
+            settings_entries_max: 64,
+            resets_received_budget: 1_000,
+            resets_provoked_budget: 1_000,
+            pings_budget: 1_000,
+            settings_budget: 1_000,
+            empty_data_budget: 1_000,
+            ignored_frames_budget: 10_000,
+            budget_refill_ms: 10_000,
+            preface_ms: 10_000,
+            settings_ack_ms: 10_000,
+            drain_ms: 5_000,
+        }
+    }
+}

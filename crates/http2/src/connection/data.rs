@@ -1,0 +1,97 @@
+//! DATA of the peer, and the credit for it (RFC 9113 §6.1, §6.9).
+
+use fulmar_base::Env;
+
+use super::Connection;
+use super::receive::Found;
+use crate::flow::{ReceiveWindow, WINDOW_INITIAL};
+use crate::frame::{self, Head, flag};
+use crate::stream::{Section, StreamKey};
+use crate::{Error, ErrorCode, Event};
+
+impl Connection {
+    /// The application has taken so many bytes of the [`Event::Data`] of a stream: the peer may send as many more. More than was
+    /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once half of
+    /// [`Config::stream_window_bytes`](crate::Config::stream_window_bytes) is released.
+    pub fn release(&mut self, env: &mut Env<'_>, stream: StreamKey, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(stream) else { return };
+        let taken = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.held_bytes);
+        stream.held_bytes -= taken;
+        let sending = stream.state.may_receive() && !stream.discarding;
+        credit(env, stream.id, &mut stream.receive_window, taken, sending);
+    }
+
+    /// DATA counts against the connection whatever becomes of it, and is credited there at once: what bounds memory is the window
+    /// of each stream, so that a stream which nobody reads stops no other.
+    pub(super) fn on_data<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        head: Head,
+        payload: &'i [u8],
+    ) -> Result<Option<Event<'i>>, Error> {
+        self.receive_window.receive(head.length).map_err(|_| {
+            Error::peer(ErrorCode::FlowControlError, "DATA beyond the window of the connection")
+        })?;
+        credit(env, 0, &mut self.receive_window, head.length as u32, true);
+        let content = frame::strip_padding(&head, payload)?;
+        if content.is_empty() && !head.has(flag::END_STREAM) {
+            self.budgets.empty_data.spend(env.now, self.budgets.refill)?;
+        }
+        match self.find(head.stream_id) {
+            Found::Open(key) => self.on_stream_data(env, key, &head, content),
+            Found::Closed => self.on_late_frame(env, head.stream_id).map(|()| None),
+            Found::Idle => Err(Error::protocol("DATA on an idle stream")),
+        }
+    }
+
+    fn on_stream_data<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        head: &Head,
+        content: &'i [u8],
+    ) -> Result<Option<Event<'i>>, Error> {
+        let end = head.has(flag::END_STREAM);
+        let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
+        let error = if !stream.state.may_receive() {
+            Some((ErrorCode::StreamClosed, "DATA behind END_STREAM"))
+        } else if stream.incoming == Section::Headers {
+            Some((ErrorCode::ProtocolError, "DATA before the header section"))
+        } else if stream.receive_window.receive(head.length).is_err() {
+            Some((ErrorCode::FlowControlError, "DATA beyond the window of its stream"))
+        } else if !stream.count_content(content.len(), end) {
+            Some((ErrorCode::ProtocolError, "content of another length than content-length says"))
+        } else {
+            None
+        };
+        if let Some((code, text)) = error {
+            return self.stream_error(env, key, code, text);
+        }
+        let discarding = stream.discarding;
+        if !discarding {
+            stream.held_bytes += content.len() as u32;
+            let padding = head.length - content.len();
+            credit(env, stream.id, &mut stream.receive_window, padding as u32, !end);
+        }
+        if end {
+            self.end_remote(key);
+        }
+        let silent = discarding || content.is_empty() && !end;
+        Ok((!silent).then_some(Event::Data { stream: key, bytes: content, end }))
+    }
+
+    /// The window that a stream is opened with. Until the peer has acknowledged our SETTINGS it may go by the protocol's own
+    /// value as well as by ours (RFC 9113 §6.9.2): the larger one binds it.
+    pub(super) fn initial_receive_window(&self) -> u32 {
+        let own = self.config.stream_window_bytes;
+        if self.own_settings_acked { own } else { own.max(WINDOW_INITIAL) }
+    }
+}
+
+/// Takes note that bytes of a window are taken, and writes the WINDOW_UPDATE if one is due and the peer still sends.
+fn credit(env: &mut Env<'_>, stream_id: u32, window: &mut ReceiveWindow, bytes: u32, sending: bool) {
+    window.release(bytes);
+    if sending && let Some(increment) = window.take_update() {
+        frame::window_update(stream_id, increment, env.out.bytes_mut());
+    }
+}

@@ -1,0 +1,264 @@
+//! HEADERS and CONTINUATION of the peer (RFC 9113 §6.2, §6.10, §8).
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use fulmar_base::{Block, Env, Fault};
+use fulmar_hpack::Field;
+
+use super::receive::Found;
+use super::{Connection, Role};
+use crate::closed_streams::EndedBy;
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::frame::{self, Head, HeadersPayload, flag};
+use crate::stream::{Section, Stream, StreamKey};
+use crate::timers::Timer;
+use crate::validate::{Malformed, Status};
+use crate::{Error, ErrorCode, Event, Reach};
+
+/// What a HEADERS frame says besides its fields.
+#[derive(Copy, Clone, Debug)]
+struct Opening {
+    stream_id: u32,
+    end_stream: bool,
+    /// Whether its priority makes the stream depend on itself.
+    self_dependent: bool,
+}
+
+/// A header block that has begun and not ended.
+#[derive(Debug)]
+pub(super) struct HeaderBlock {
+    opening: Opening,
+    continuations: u32,
+    pub(super) bytes: Block,
+}
+
+impl HeaderBlock {
+    /// The stream whose CONTINUATION frames are expected.
+    pub(super) const fn stream_id(&self) -> u32 {
+        self.opening.stream_id
+    }
+}
+
+/// What a further header section on a stream is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Further {
+    Interim,
+    Response { content_length: Option<u64> },
+    Trailers,
+}
+
+impl Connection {
+    pub(super) fn on_headers(
+        &mut self,
+        env: &mut Env<'_>,
+        head: Head,
+        payload: &[u8],
+    ) -> Result<Option<Event<'static>>, Error> {
+        let HeadersPayload { fragment, self_dependent } = HeadersPayload::parse(&head, payload)?;
+        let opens = self.find(head.stream_id) == Found::Idle;
+        if opens && (self.role == Role::Client || head.stream_id.is_multiple_of(2)) {
+            return Err(Error::protocol("HEADERS on a stream that the peer may not open"));
+        }
+        let opening =
+            Opening { stream_id: head.stream_id, end_stream: head.has(flag::END_STREAM), self_dependent };
+        if head.has(flag::END_HEADERS) {
+            return self.on_header_block(env, opening, fragment);
+        }
+        let bytes = env.pool.take(fragment.len());
+        let block = self.header_block.insert(HeaderBlock { opening, continuations: 0, bytes });
+        block.bytes.extend_from_slice(fragment);
+        let patience = Duration::from_millis(u64::from(self.config.header_block_ms));
+        self.timers.set(Timer::HeaderBlock, env.now + patience);
+        self.check_header_block()?;
+        Ok(None)
+    }
+
+    pub(super) fn on_continuation(
+        &mut self,
+        env: &mut Env<'_>,
+        head: Head,
+        payload: &[u8],
+    ) -> Result<Option<Event<'static>>, Error> {
+        let Some(block) = &mut self.header_block else { return Ok(None) };
+        block.continuations += 1;
+        env.pool.reserve(&mut block.bytes, payload.len());
+        block.bytes.extend_from_slice(payload);
+        self.check_header_block()?;
+        if !head.has(flag::END_HEADERS) {
+            return Ok(None);
+        }
+        let Some(HeaderBlock { opening, bytes, .. }) = self.header_block.take() else { return Ok(None) };
+        self.timers.stop(Timer::HeaderBlock);
+        let result = self.on_header_block(env, opening, &bytes);
+        env.pool.give(bytes);
+        result
+    }
+
+    /// The limits of a block that is not there yet; crossing one ends the connection, as the rest would have to be decoded to keep
+    /// the compression table in step (CVE-2024-27316).
+    fn check_header_block(&self) -> Result<(), Error> {
+        let Some(block) = &self.header_block else { return Ok(()) };
+        if block.bytes.len() > self.config.header_block_bytes_max as usize {
+            return Err(Error::calm("header_block_bytes_max: the header block is too large"));
+        }
+        if block.continuations > self.config.continuations_max {
+            return Err(Error::calm("continuations_max: too many CONTINUATION frames"));
+        }
+        Ok(())
+    }
+
+    /// A whole header block. It is decoded whatever becomes of it, so that the compression table stays in step.
+    fn on_header_block(
+        &mut self,
+        env: &mut Env<'_>,
+        opening: Opening,
+        block: &[u8],
+    ) -> Result<Option<Event<'static>>, Error> {
+        self.fields.clear();
+        let limits = self.decode_limits();
+        self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
+            fault: Fault::Peer,
+            reach: Reach::Connection,
+            code: ErrorCode::CompressionError,
+            text: Cow::Owned(error.to_string()),
+        })?;
+        match self.find(opening.stream_id) {
+            Found::Open(key) => self.on_further_headers(env, key, opening),
+            Found::Closed => self.on_late_headers(env, opening.stream_id).map(|()| None),
+            Found::Idle => self.on_request(env, opening),
+        }
+    }
+
+    /// Server: a header section that opens a stream.
+    fn on_request(&mut self, env: &mut Env<'_>, opening: Opening) -> Result<Option<Event<'static>>, Error> {
+        let id = opening.stream_id;
+        self.last_peer_id = id;
+        self.budgets.ignored_frames.earn(4);
+        if self.departure.ignores(id) {
+            return self.ignore(env).map(|()| None);
+        }
+        if self.streams.len() >= self.config.streams_max as usize {
+            return self.turn_away(env, opening, ErrorCode::RefusedStream);
+        }
+        self.last_processed_id = id;
+        if self.fields.overflow().is_some() {
+            return self.answer_too_large(env, opening);
+        }
+        let mut stream = Stream::new(
+            id,
+            SendWindow::new(self.peer.initial_window),
+            ReceiveWindow::new(self.initial_receive_window()),
+        );
+        let well_formed = self.validator.request(self.fields.iter()).is_ok_and(|request| {
+            stream.content_left = request.content_length;
+            stream.count_content(0, opening.end_stream)
+        });
+        if !well_formed || opening.self_dependent {
+            return self.turn_away(env, opening, ErrorCode::ProtocolError);
+        }
+        stream.incoming = Section::Content;
+        if opening.end_stream {
+            stream.state.end_remote();
+        }
+        let stream = self.streams.insert(stream);
+        Ok(Some(Event::Headers { stream, end: opening.end_stream }))
+    }
+
+    /// Resets a stream that the application has not seen.
+    fn turn_away(
+        &mut self,
+        env: &mut Env<'_>,
+        opening: Opening,
+        code: ErrorCode,
+    ) -> Result<Option<Event<'static>>, Error> {
+        self.provoked_reset(env, opening.stream_id, code)?;
+        self.remember_unseen(opening);
+        Ok(None)
+    }
+
+    /// Answers a request whose header list is over a limit with status 431 (RFC 6585 §5), and wants no more of it.
+    fn answer_too_large(
+        &mut self,
+        env: &mut Env<'_>,
+        opening: Opening,
+    ) -> Result<Option<Event<'static>>, Error> {
+        self.budgets.resets_provoked.spend(env.now, self.budgets.refill)?;
+        self.write_headers(env, opening.stream_id, [Field::new(b":status", b"431")], true);
+        if !opening.end_stream {
+            frame::reset_stream(opening.stream_id, ErrorCode::NoError, env.out.bytes_mut());
+        }
+        self.remember_unseen(opening);
+        Ok(None)
+    }
+
+    fn remember_unseen(&mut self, opening: Opening) {
+        if opening.end_stream {
+            self.closed_streams.remember(opening.stream_id, EndedBy::EndStream);
+        }
+    }
+
+    /// A response, an interim one, or trailers.
+    fn on_further_headers(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        opening: Opening,
+    ) -> Result<Option<Event<'static>>, Error> {
+        let end = opening.end_stream;
+        let Some(stream) = self.streams.get(key) else { return Ok(None) };
+        let checked = if !stream.state.may_receive() {
+            Err((ErrorCode::StreamClosed, "HEADERS behind END_STREAM"))
+        } else if opening.self_dependent {
+            Err((ErrorCode::ProtocolError, "stream that depends on itself"))
+        } else if self.fields.overflow().is_some() {
+            Err((ErrorCode::EnhanceYourCalm, "header list above header_list_bytes_max or header_fields_max"))
+        } else {
+            self.check_further(stream, end).map_err(|text| (ErrorCode::ProtocolError, text))
+        };
+        let further = match checked {
+            Ok(further) => further,
+            Err((code, text)) => return self.stream_error(env, key, code, text),
+        };
+        let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
+        if let Further::Response { content_length } = further {
+            stream.incoming = Section::Content;
+            stream.content_left = content_length;
+        }
+        if !stream.count_content(0, end) {
+            let text = "content shorter than content-length says";
+            return self.stream_error(env, key, ErrorCode::ProtocolError, text);
+        }
+        let discarding = stream.discarding;
+        if end {
+            self.end_remote(key);
+        }
+        Ok((!discarding).then_some(Event::Headers { stream: key, end }))
+    }
+
+    fn check_further(&self, stream: &Stream, end: bool) -> Result<Further, Malformed> {
+        if stream.incoming == Section::Content {
+            if !end {
+                return Err("second header section that does not end the stream");
+            }
+            return self.validator.trailers(self.fields.iter()).map(|()| Further::Trailers);
+        }
+        let response = self.validator.response(self.fields.iter())?;
+        match response.status {
+            Status::Interim if end => Err("interim response that ends the stream"),
+            Status::Interim => Ok(Further::Interim),
+            Status::WithoutContent => Ok(Further::Response { content_length: Some(0) }),
+            Status::Final if stream.head_request => Ok(Further::Response { content_length: Some(0) }),
+            Status::Final => Ok(Further::Response { content_length: response.content_length }),
+        }
+    }
+
+    /// A header section on a closed stream: trailers that were under way are ignored, a request is none (RFC 9113 §5.1.1).
+    fn on_late_headers(&mut self, env: &mut Env<'_>, id: u32) -> Result<(), Error> {
+        let request = self.fields.get(0).is_some_and(|field| field.name.first() == Some(&b':'));
+        if self.role == Role::Server && request && self.closed_streams.ended_by(id).is_none() {
+            return Err(Error::protocol("HEADERS that open a stream below an earlier one"));
+        }
+        self.on_late_frame(env, id)
+    }
+}

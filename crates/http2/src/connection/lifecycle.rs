@@ -1,0 +1,310 @@
+//! How a connection and its streams begin and end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fulmar_base::{Env, Fault};
+
+use super::{Connection, Role};
+use crate::closed_streams::EndedBy;
+use crate::frame::{self, PREFACE, STREAM_ID_MAX};
+use crate::settings;
+use crate::stream::{State, Stream, StreamKey};
+use crate::timers::{Timer, Timers};
+use crate::waiting::Waiting;
+use crate::{Error, ErrorCode, Event, Reach};
+
+/// Payload of the PING behind the first GOAWAY of a graceful shutdown: its answer proves that the peer has read both.
+const DRAIN_PING: [u8; 8] = *b"draining";
+
+/// The most debug data in a GOAWAY, in bytes: a sentence or two.
+const DEBUG_BYTES_MAX: usize = 1024;
+
+/// The most waiting queues kept for streams to come.
+const SPARE_MAX: usize = 16;
+
+/// Who has said that the connection goes away (RFC 9113 §6.8).
+#[derive(Default, Debug)]
+pub(super) struct Departure {
+    own: OwnDeparture,
+    /// The last stream id of the peer's GOAWAY.
+    pub(super) of_peer: Option<u32>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+enum OwnDeparture {
+    #[default]
+    None,
+    /// Our first GOAWAY of two has left, with the highest id there is; streams are still taken.
+    Announced,
+    /// Streams above this id are ignored.
+    Settled { last_id: u32 },
+}
+
+impl Departure {
+    /// Whether streams with this id come too late.
+    pub(super) const fn ignores(&self, id: u32) -> bool {
+        matches!(self.own, OwnDeparture::Settled { last_id } if id > last_id)
+    }
+}
+
+/// The pings that the upper layer has sent and that are not answered, oldest first.
+#[derive(Default, Debug)]
+pub(super) struct Pings {
+    unanswered: VecDeque<[u8; 8]>,
+}
+
+impl Pings {
+    /// The most pings whose answers are told from ones never asked for.
+    const UNANSWERED_MAX: usize = 16;
+
+    fn sent(&mut self, payload: [u8; 8]) {
+        if self.unanswered.len() == Self::UNANSWERED_MAX {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back(payload);
+    }
+
+    fn answered(&mut self, payload: [u8; 8]) -> bool {
+        let position = self.unanswered.iter().position(|&sent| sent == payload);
+        position.and_then(|position| self.unanswered.remove(position)).is_some()
+    }
+}
+
+impl Connection {
+    /// Ends a stream before its time with RST_STREAM (RFC 9113 §5.4.2): what waits on it is dropped, its key is gone, and no event
+    /// follows. Nothing if the stream has gone or ended.
+    ///
+    /// A server that has sent its whole response and wants no more of the request resets with [`ErrorCode::NoError`] (RFC 9113
+    /// §8.1). If END_STREAM still waits behind DATA, the reset waits behind it; meanwhile what the peer sends is discarded, and
+    /// the stream ends with [`Event::Closed`].
+    pub fn reset(&mut self, env: &mut Env<'_>, stream: StreamKey, code: ErrorCode) {
+        let Some(state) = self.streams.get_mut(stream) else { return };
+        if state.state == State::Closed || state.discarding {
+            return;
+        }
+        if code == ErrorCode::NoError && self.role == Role::Server && state.end_waits() {
+            state.discarding = true;
+            return;
+        }
+        frame::reset_stream(state.id, code, env.out.bytes_mut());
+        self.remove(env, stream);
+    }
+
+    /// Sends GOAWAY (RFC 9113 §6.8): open streams go on, later ones of the peer are ignored, [`open`](Self::open) fails. The last
+    /// stream id is that of the last stream that was delivered. `debug` is cut at 1 KiB.
+    pub fn go_away(&mut self, env: &mut Env<'_>, code: ErrorCode, debug: &[u8]) {
+        self.start(env);
+        let last_id = match self.departure.own {
+            OwnDeparture::Settled { last_id } => last_id,
+            OwnDeparture::None | OwnDeparture::Announced => self.last_processed_id,
+        };
+        self.departure.own = OwnDeparture::Settled { last_id };
+        self.timers.stop(Timer::Drain);
+        frame::go_away(last_id, code, &debug[..debug.len().min(DEBUG_BYTES_MAX)], env.out.bytes_mut());
+    }
+
+    /// Begins to shut down gracefully (RFC 9113 §6.8). A server announces GOAWAY with the highest stream id there is, still takes
+    /// streams until its PING is answered or [`Config::drain_ms`](crate::Config::drain_ms) is over, then settles the last stream
+    /// id; so that no request which was under way is lost. A client has nothing to wait for. Nothing if the connection is going
+    /// away already.
+    pub fn drain(&mut self, env: &mut Env<'_>) {
+        if self.departure.own != OwnDeparture::None {
+            return;
+        }
+        if self.role == Role::Client {
+            return self.go_away(env, ErrorCode::NoError, b"");
+        }
+        self.start(env);
+        self.departure.own = OwnDeparture::Announced;
+        frame::go_away(STREAM_ID_MAX, ErrorCode::NoError, b"", env.out.bytes_mut());
+        frame::ping(DRAIN_PING, false, env.out.bytes_mut());
+        self.set_timer(env, Timer::Drain, self.config.drain_ms);
+    }
+
+    /// Whether this end has sent its last GOAWAY and no stream is left: time to close.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.departure.own, OwnDeparture::Settled { .. }) && self.streams.len() == 0
+    }
+
+    /// Whether either end has sent GOAWAY, or the connection has failed.
+    pub fn is_going_away(&self) -> bool {
+        self.departure.own != OwnDeparture::None || self.departure.of_peer.is_some() || self.failed.is_some()
+    }
+
+    /// Sends a PING (RFC 9113 §6.7); its answer is [`Event::Pong`]. The answers to the last 16 unanswered ones are told from
+    /// acknowledgements never asked for, which are ignored.
+    pub fn ping(&mut self, env: &mut Env<'_>, payload: [u8; 8]) {
+        self.start(env);
+        self.pings.sent(payload);
+        frame::ping(payload, false, env.out.bytes_mut());
+    }
+
+    /// The time of [`next_deadline`](Self::next_deadline) has come. May be called early or late.
+    ///
+    /// # Errors
+    ///
+    /// The peer has let a deadline pass; as in [`next_event`](Self::next_event).
+    pub fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
+        while let Some(timer) = self.timers.take_expired(env.now) {
+            let error = match timer {
+                Timer::Preface => Error::peer(
+                    ErrorCode::SettingsTimeout,
+                    "preface_ms: the peer's preface and SETTINGS have not arrived in time",
+                ),
+                Timer::SettingsAck => Error::peer(
+                    ErrorCode::SettingsTimeout,
+                    "settings_ack_ms: the peer has not acknowledged SETTINGS in time",
+                ),
+                Timer::HeaderBlock => Error::calm("header_block_ms: a header block has not ended in time"),
+                Timer::Drain => {
+                    self.go_away(env, ErrorCode::NoError, b"");
+                    continue;
+                }
+            };
+            self.fail(env, error.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// The transport has gone: gives every block back to the pool and forgets all streams, without further events.
+    pub fn close(&mut self, env: &mut Env<'_>) {
+        while let Some((_, key)) = self.streams.last() {
+            self.remove(env, key);
+        }
+        if let Some(block) = self.header_block.take() {
+            env.pool.give(block.bytes);
+        }
+        self.events.clear();
+        self.timers = Timers::default();
+        self.failed.get_or_insert_with(|| Error {
+            fault: Fault::Local,
+            reach: Reach::Connection,
+            code: ErrorCode::NoError,
+            text: "the transport has gone".into(),
+        });
+    }
+
+    /// Writes our preface and SETTINGS (RFC 9113 §3.4), once.
+    pub(super) fn start(&mut self, env: &mut Env<'_>) {
+        if self.started {
+            return;
+        }
+        self.started = true;
+        let out = env.out.bytes_mut();
+        if self.role == Role::Client {
+            out.extend_from_slice(PREFACE);
+        }
+        frame::settings(settings::own(self.role, &self.config), out);
+        if let Some(increment) = self.receive_window.grow(self.config.connection_window_bytes) {
+            frame::window_update(0, increment, out);
+        }
+        self.set_timer(env, Timer::Preface, self.config.preface_ms);
+        self.set_timer(env, Timer::SettingsAck, self.config.settings_ack_ms);
+    }
+
+    /// Ends the connection for an error (RFC 9113 §5.4.1).
+    pub(super) fn fail(&mut self, env: &mut Env<'_>, error: Error) {
+        if self.failed.is_none() {
+            self.go_away(env, error.code, error.text.as_bytes());
+            self.timers = Timers::default();
+            self.failed = Some(error);
+        }
+    }
+
+    /// Ends an open stream for what the peer sent (RFC 9113 §5.4.2).
+    pub(super) fn stream_error(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        code: ErrorCode,
+        text: &'static str,
+    ) -> Result<Option<Event<'static>>, Error> {
+        let Some(stream) = self.remove(env, key) else { return Ok(None) };
+        self.provoked_reset(env, stream.id, code)?;
+        Ok(Some(Event::Reset { stream: key, user: stream.user, code, unprocessed: false, text }))
+    }
+
+    /// Sends RST_STREAM for what the peer sent. Each counts, whether or not there was a stream (CVE-2025-8671).
+    pub(super) fn provoked_reset(
+        &mut self,
+        env: &mut Env<'_>,
+        id: u32,
+        code: ErrorCode,
+    ) -> Result<(), Error> {
+        self.budgets.resets_provoked.spend(env.now, self.budgets.refill)?;
+        frame::reset_stream(id, code, env.out.bytes_mut());
+        Ok(())
+    }
+
+    /// A PING of ours was answered, or somebody says so.
+    pub(super) fn on_pong(
+        &mut self,
+        env: &mut Env<'_>,
+        payload: [u8; 8],
+    ) -> Result<Option<Event<'static>>, Error> {
+        if self.pings.answered(payload) {
+            return Ok(Some(Event::Pong { payload }));
+        }
+        if self.departure.own == OwnDeparture::Announced && payload == DRAIN_PING {
+            self.go_away(env, ErrorCode::NoError, b"");
+            return Ok(None);
+        }
+        self.ignore(env).map(|()| None)
+    }
+
+    /// Our END_STREAM has been written.
+    pub(super) fn end_local(&mut self, env: &mut Env<'_>, key: StreamKey) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.state.end_local();
+        if stream.discarding && stream.state == State::HalfClosedLocal {
+            frame::reset_stream(stream.id, ErrorCode::NoError, env.out.bytes_mut());
+        } else if stream.state != State::Closed {
+            return;
+        }
+        self.events.push_back(Event::Closed { stream: key, user: 0 });
+    }
+
+    /// The peer's END_STREAM has been read.
+    pub(super) fn end_remote(&mut self, key: StreamKey) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.state.end_remote();
+        if stream.state == State::Closed {
+            self.events.push_back(Event::Closed { stream: key, user: 0 });
+        }
+    }
+
+    /// Forgets a stream.
+    pub(super) fn remove(&mut self, env: &mut Env<'_>, key: StreamKey) -> Option<Stream> {
+        let mut stream = self.streams.remove(key)?;
+        if let Some(waiting) = stream.waiting.take() {
+            self.recycle(env, waiting);
+        }
+        if !stream.state.may_receive() {
+            self.closed_streams.remember(stream.id, EndedBy::EndStream);
+        }
+        self.offer_slot();
+        Some(stream)
+    }
+
+    /// Keeps an empty waiting queue for the next stream that needs one.
+    pub(super) fn recycle(&mut self, env: &mut Env<'_>, mut waiting: Box<Waiting>) {
+        waiting.clear(env.pool);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(waiting);
+        }
+    }
+
+    /// Tells a caller that was told to wait that a stream may be opened.
+    pub(super) fn offer_slot(&mut self) {
+        if self.slot_wanted && self.streams.len() < self.streams_allowed() {
+            self.slot_wanted = false;
+            self.events.push_back(Event::StreamSlotFree);
+        }
+    }
+
+    fn set_timer(&mut self, env: &Env<'_>, timer: Timer, after_ms: u32) {
+        self.timers.set(timer, env.now + Duration::from_millis(u64::from(after_ms)));
+    }
+}

@@ -1,0 +1,266 @@
+use std::collections::VecDeque;
+use std::fmt;
+
+use fulmar_base::{Env, Input, Instant};
+use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList};
+
+use crate::closed_streams::ClosedStreams;
+use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
+use crate::limits::Budgets;
+use crate::settings::{self, PeerSettings};
+use crate::stream::{Stream, StreamKey};
+use crate::streams::Streams;
+use crate::timers::Timers;
+use crate::validate::Validator;
+use crate::waiting::Waiting;
+use crate::{Config, Error, Event};
+
+mod data;
+mod headers;
+mod lifecycle;
+mod receive;
+mod send;
+mod transmit;
+
+use headers::HeaderBlock;
+use lifecycle::{Departure, Pings};
+use receive::Step;
+
+/// Which end of a connection (RFC 9113 §2.2).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Opens the connection, and the streams on it.
+    Client,
+    /// Answers.
+    Server,
+}
+
+/// How much of the peer's connection preface (RFC 9113 §3.4) has arrived.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Handshake {
+    /// Server: the fixed 24 bytes are still to come.
+    Preface,
+    /// The first SETTINGS are still to come.
+    Settings,
+    Done,
+}
+
+/// One end of an HTTP/2 connection: bytes in, [events](Event) out; verbs in, bytes out. See the [crate](crate) for the loop that
+/// drives it.
+///
+/// It knows no socket and no clock: what it needs of the world is lent to it in an [`Env`]. All state is bounded by its
+/// [`Config`]. Blocks that it has taken from the pool go back when streams end, and all of them in [`close`](Self::close).
+pub struct Connection {
+    role: Role,
+    config: Config,
+    validator: Validator,
+    handshake: Handshake,
+    /// Whether our own preface is written.
+    started: bool,
+    /// The connection error that has ended the connection; it is sticky.
+    failed: Option<Error>,
+    peer: PeerSettings,
+    /// Whether the peer has acknowledged our SETTINGS, so that our limits bind it.
+    own_settings_acked: bool,
+
+    decoder: Decoder,
+    encoder: Encoder,
+    /// The fields of the last header block.
+    fields: FieldList,
+    /// The header block whose CONTINUATION frames are still to come.
+    header_block: Option<HeaderBlock>,
+
+    streams: Streams,
+    closed_streams: ClosedStreams,
+    /// Client: the id of the next stream.
+    next_id: u32,
+    /// Server: the highest stream id that the peer has used.
+    last_peer_id: u32,
+    /// Server: the highest stream id of which anything was processed.
+    last_processed_id: u32,
+    /// Whether `open` has told the caller to wait for a stream to end.
+    slot_wanted: bool,
+
+    /// What this end may send on the connection.
+    send_window: SendWindow,
+    /// What the peer may send on the connection.
+    receive_window: ReceiveWindow,
+
+    departure: Departure,
+    pings: Pings,
+    timers: Timers,
+    budgets: Budgets,
+    /// Events that came of something else than the frame in hand.
+    events: VecDeque<Event<'static>>,
+    /// Waiting queues of streams that have ended, for those to come.
+    #[allow(
+        clippy::vec_box,
+        reason = "streams take the box itself: they stay small, and no box is made in steady state"
+    )]
+    spare: Vec<Box<Waiting>>,
+}
+
+impl Connection {
+    /// An end that has said nothing yet: its preface and SETTINGS (RFC 9113 §3.4) are written, and its timers started, by the
+    /// first call of any method that is lent an [`Env`]; call [`transmit`](Self::transmit) as soon as the transport stands.
+    pub fn new(role: Role, config: Config) -> Self {
+        let config = settings::within_bounds(config);
+        Self {
+            role,
+            validator: Validator { surrounding_whitespace_allowed: config.surrounding_whitespace_allowed },
+            handshake: match role {
+                Role::Client => Handshake::Settings,
+                Role::Server => Handshake::Preface,
+            },
+            started: false,
+            failed: None,
+            peer: PeerSettings::new(),
+            own_settings_acked: false,
+            decoder: Decoder::new(config.header_table_bytes_max as usize),
+            encoder: Encoder::new(config.header_table_bytes_max as usize),
+            fields: FieldList::new(),
+            header_block: None,
+            streams: Streams::new(),
+            closed_streams: ClosedStreams::new(),
+            next_id: 1,
+            last_peer_id: 0,
+            last_processed_id: 0,
+            slot_wanted: false,
+            send_window: SendWindow::new(WINDOW_INITIAL),
+            receive_window: ReceiveWindow::new(WINDOW_INITIAL),
+            departure: Departure::default(),
+            pings: Pings::default(),
+            timers: Timers::default(),
+            budgets: Budgets::new(&config),
+            events: VecDeque::new(),
+            spare: Vec::new(),
+            config,
+        }
+    }
+
+    /// The next thing that happened. Takes frames from `input` until one of them means something to the caller.
+    ///
+    /// `None`: nothing is left but at most the beginning of a frame; present it again in front of the next bytes. Events that do
+    /// not come of the input are delivered first, so the method is also to be called, with whatever input there is, after
+    /// [`transmit`](Self::transmit) and [`on_deadline`](Self::on_deadline).
+    ///
+    /// # Errors
+    ///
+    /// A connection error (RFC 9113 §5.4.1). GOAWAY is in the output; flush it and close. Each further call gives the same error.
+    pub fn next_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+    ) -> Result<Option<Event<'i>>, Error> {
+        self.start(env);
+        loop {
+            if let Some(event) = self.next_queued(env) {
+                return Ok(Some(event));
+            }
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            match self.receive(env, input) {
+                Ok(Step::Event(event)) => return Ok(Some(event)),
+                Ok(Step::Silent) => {}
+                Ok(Step::Starved) => return Ok(None),
+                Err(error) => self.fail(env, error),
+            }
+        }
+    }
+
+    /// Whether [`next_event`](Self::next_event) has something to say without further input.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The fields of the last [`Event::Headers`], until the next call of [`next_event`](Self::next_event). They are well-formed
+    /// (RFC 9113 §8): pseudo-header fields first, names in lower case, no connection-specific fields.
+    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> + Clone + '_ {
+        self.fields.iter()
+    }
+
+    /// Which end this is.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The configuration, brought within the bounds of the protocol.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many streams are open, half-closed ones included.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The id of a stream on the wire.
+    pub fn stream_id(&self, stream: StreamKey) -> Option<u32> {
+        self.streams.get(stream).map(|stream| stream.id)
+    }
+
+    /// The largest frame payload that this end sends, in bytes: what the peer takes, at most
+    /// [`Config::frame_bytes_sent_max`].
+    pub fn max_frame(&self) -> usize {
+        self.peer.frame_bytes_max.min(self.config.frame_bytes_sent_max) as usize
+    }
+
+    /// Stores a number with a stream, for the upper layer to find its own state by. Nothing if the stream has gone.
+    pub fn set_user(&mut self, stream: StreamKey, user: u64) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.user = user;
+        }
+    }
+
+    /// The number that was stored with a stream; 0 if none was.
+    pub fn user(&self, stream: StreamKey) -> Option<u64> {
+        self.streams.get(stream).map(|stream| stream.user)
+    }
+
+    /// When [`on_deadline`](Self::on_deadline) is to be called, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// What a header list of the peer may hold.
+    fn decode_limits(&self) -> DecodeLimits {
+        DecodeLimits {
+            list_bytes_max: self.config.header_list_bytes_max as usize,
+            fields_max: self.config.header_fields_max as usize,
+            string_bytes_max: self.config.header_list_bytes_max as usize,
+        }
+    }
+
+    /// The next queued event that is still true. A stream that both ends have ended stays until it is delivered, so that its key
+    /// serves for the events before.
+    fn next_queued(&mut self, env: &mut Env<'_>) -> Option<Event<'static>> {
+        loop {
+            match self.events.pop_front()? {
+                Event::Writable { stream } if self.streams.get(stream).is_none() => {}
+                Event::Closed { stream, .. } => {
+                    if let Some(Stream { user, .. }) = self.remove(env, stream) {
+                        self.budgets.resets_received.earn(1);
+                        return Some(Event::Closed { stream, user });
+                    }
+                }
+                event => return Some(event),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("role", &self.role)
+            .field("handshake", &self.handshake)
+            .field("failed", &self.failed)
+            .field("streams", &self.streams.len())
+            .field("send_window", &self.send_window)
+            .field("receive_window", &self.receive_window)
+            .field("departure", &self.departure)
+            .field("timers", &self.timers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+//! What the user sends. Control frames and headers are written at once, so that the order of compression is that of the wire; only
+//! DATA waits, and trailers behind the DATA of their own stream.
+
+use bytes::Bytes;
+use fulmar_base::{Block, Env};
+use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field};
+
+use super::{Connection, Role};
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::frame::{self, HEAD_BYTES, Head, Kind, STREAM_ID_MAX, flag};
+use crate::stream::{Section, State, Stream, StreamKey};
+use crate::waiting::{Chunk, End, Waiting};
+use crate::{OpenError, SendError};
+
+impl Connection {
+    /// Client: opens a stream with a request (RFC 9113 §8.3.1). `end`: nothing follows the header section. The fields must be
+    /// well-formed; only their size is checked.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written and no stream id is used up: see [`OpenError`].
+    pub fn open<'f, I>(&mut self, env: &mut Env<'_>, fields: I, end: bool) -> Result<StreamKey, OpenError>
+    where
+        I: IntoIterator<Item = Field<'f>> + Clone,
+    {
+        if self.role == Role::Server || self.is_going_away() {
+            return Err(OpenError::GoingAway);
+        }
+        if self.next_id > STREAM_ID_MAX {
+            return Err(OpenError::Exhausted);
+        }
+        if self.streams.len() >= self.streams_allowed() {
+            self.slot_wanted = true;
+            return Err(OpenError::LimitReached);
+        }
+        let limit = self.peer.header_list_bytes_max as usize;
+        let size = list_size(fields.clone());
+        if size > limit {
+            return Err(OpenError::HeadersTooLarge { size, limit });
+        }
+        self.start(env);
+        let mut stream = Stream::new(
+            self.next_id,
+            SendWindow::new(self.peer.initial_window),
+            ReceiveWindow::new(self.initial_receive_window()),
+        );
+        self.next_id += 2;
+        stream.outgoing = Section::Content;
+        stream.head_request =
+            fields.clone().into_iter().any(|field| field.name == b":method" && field.value == b"HEAD");
+        if end {
+            stream.state = State::HalfClosedLocal;
+        }
+        self.write_headers(env, stream.id, fields, end);
+        Ok(self.streams.insert(stream))
+    }
+
+    /// Sends a header section: a response, an interim one (status 1xx), or trailers, which need `end`. The fields must be
+    /// well-formed; only their size is checked. Trailers wait behind the DATA of their stream that waits.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn send_headers<'f, I>(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        fields: I,
+        end: bool,
+    ) -> Result<(), SendError>
+    where
+        I: IntoIterator<Item = Field<'f>> + Clone,
+    {
+        let limit = self.peer.header_list_bytes_max as usize;
+        let key = stream;
+        let stream = self.sending(key)?;
+        if stream.outgoing == Section::Content && !end {
+            return Err(SendError::Misplaced);
+        }
+        let size = list_size(fields.clone());
+        if size > limit {
+            return Err(SendError::HeadersTooLarge { size, limit });
+        }
+        if end || !is_interim(fields.clone()) {
+            stream.outgoing = Section::Content;
+        }
+        if let Some(waiting) = &mut stream.waiting {
+            waiting.end = End::Trailers;
+            waiting.trailers.extend(fields);
+            return Ok(());
+        }
+        let id = stream.id;
+        self.write_headers(env, id, fields, end);
+        if end {
+            self.end_local(env, key);
+        }
+        Ok(())
+    }
+
+    /// Sends DATA. What may leave goes into the output; the rest is copied and waits. `end`: nothing follows.
+    ///
+    /// Never refuses for windows: stop when [`may_queue`](Self::may_queue) is 0 and wait for
+    /// [`Event::Writable`](crate::Event::Writable).
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn send_data(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        bytes: &[u8],
+        end: bool,
+    ) -> Result<(), SendError> {
+        self.send(env, stream, Chunk::Lent(bytes), end)
+    }
+
+    /// Like [`send_data`](Self::send_data); what has to wait stays in the block instead of being copied. The block goes back to
+    /// the pool when it is sent, or at once on an error.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn send_block(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        block: Block,
+        end: bool,
+    ) -> Result<(), SendError> {
+        self.send(env, stream, Chunk::Block(block), end)
+    }
+
+    /// Like [`send_data`](Self::send_data), without a copy for what leaves in frames of
+    /// [`Output::SHARED_MIN`](fulmar_base::Output::SHARED_MIN) and more.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn send_shared(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        bytes: Bytes,
+        end: bool,
+    ) -> Result<(), SendError> {
+        self.send(env, stream, Chunk::Shared(bytes), end)
+    }
+
+    /// The fast path for content that the caller encodes itself: if `len` bytes may leave now in one frame, writes the head of
+    /// that frame and returns true; then the caller must append exactly `len` bytes to
+    /// [`Output::bytes_mut`](fulmar_base::Output::bytes_mut) before anything else is written. On false nothing has happened.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_data`](Self::send_data).
+    pub fn begin_data(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        len: usize,
+        end: bool,
+    ) -> Result<bool, SendError> {
+        self.sending_data(stream)?;
+        if len > self.frame_allowance(env, stream) || self.has_waiting(stream) {
+            return Ok(false);
+        }
+        if len > 0 || end {
+            self.begin_frame(env, stream, len, end);
+        }
+        if end {
+            self.end_local(env, stream);
+        }
+        Ok(true)
+    }
+
+    /// How many bytes of DATA would leave at once: the least of both windows and the room in the output; 0 while anything waits
+    /// on the stream, or other streams wait for their turn.
+    pub fn credit(&self, env: &Env<'_>, stream: StreamKey) -> usize {
+        if self.sending_ref(stream).is_none() {
+            return 0;
+        }
+        self.direct_allowance(env, stream).min(env.out.room())
+    }
+
+    /// How many more bytes should wait on the stream: [`Config::send_queue_bytes_max`](crate::Config::send_queue_bytes_max) less
+    /// what waits. 0 also if nothing more may be sent.
+    pub fn may_queue(&self, stream: StreamKey) -> usize {
+        let waiting = self.sending_ref(stream).map(Stream::waiting_bytes);
+        waiting.map_or(0, |waiting| self.config.send_queue_bytes_max.saturating_sub(waiting))
+    }
+
+    /// How many streams may be open at once. Client.
+    pub(super) fn streams_allowed(&self) -> usize {
+        self.peer.streams_max.unwrap_or(self.config.streams_assumed) as usize
+    }
+
+    /// Encodes a header section into the output.
+    pub(super) fn write_headers<'f>(
+        &mut self,
+        env: &mut Env<'_>,
+        id: u32,
+        fields: impl IntoIterator<Item = Field<'f>>,
+        end: bool,
+    ) {
+        let frame_bytes_max = self.max_frame();
+        let out = env.out.bytes_mut();
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        self.encoder.encode(fields, out);
+        frame::finish_header_block(id, end, frame_bytes_max, start, out);
+        self.budgets.pings.fill();
+    }
+
+    /// Writes the head of a DATA frame whose payload follows at once, and takes it from the windows. With `end`, the caller ends
+    /// the stream behind the payload.
+    pub(super) fn begin_frame(&mut self, env: &mut Env<'_>, key: StreamKey, length: usize, end: bool) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let flags = if end { flag::END_STREAM } else { 0 };
+        let head = Head { length, kind: Kind::Data, flags, stream_id: stream.id };
+        env.out.extend_from_slice(&head.to_bytes());
+        stream.send_window.consume(length);
+        self.send_window.consume(length);
+        self.budgets.pings.fill();
+    }
+
+    fn send(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        mut chunk: Chunk<'_>,
+        end: bool,
+    ) -> Result<(), SendError> {
+        if let Err(error) = self.sending_data(key) {
+            chunk.give_back(env.pool);
+            return Err(error);
+        }
+        while chunk.len() > 0 || end && !self.has_waiting(key) {
+            let length = self.frame_allowance(env, key).min(chunk.len());
+            if length == 0 && chunk.len() > 0 {
+                break;
+            }
+            let last = length == chunk.len();
+            self.begin_frame(env, key, length, end && last);
+            chunk.write(length, env.out);
+            if last {
+                chunk.give_back(env.pool);
+                if end {
+                    self.end_local(env, key);
+                }
+                return Ok(());
+            }
+        }
+        self.wait(env, key, chunk, end);
+        Ok(())
+    }
+
+    /// Lets content wait for its turn.
+    fn wait(&mut self, env: &mut Env<'_>, key: StreamKey, chunk: Chunk<'_>, end: bool) {
+        let Some(stream) = self.streams.get_mut(key) else { return chunk.give_back(env.pool) };
+        if chunk.len() > 0 {
+            let spare = &mut self.spare;
+            let waiting =
+                stream.waiting.get_or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new(Waiting::new())));
+            waiting.push(chunk, env.pool);
+            stream.writable_owed = true;
+        } else {
+            chunk.give_back(env.pool);
+        }
+        if end && let Some(waiting) = &mut stream.waiting {
+            waiting.end = End::Stream;
+        }
+        self.streams.update_queue(key);
+    }
+
+    /// The stream, if the user may still send on it.
+    fn sending(&mut self, key: StreamKey) -> Result<&mut Stream, SendError> {
+        if self.failed.is_some() {
+            return Err(SendError::Gone);
+        }
+        self.streams.get_mut(key).filter(|stream| stream.takes_more()).ok_or(SendError::Gone)
+    }
+
+    fn sending_ref(&self, key: StreamKey) -> Option<&Stream> {
+        self.streams.get(key).filter(|stream| stream.takes_more() && self.failed.is_none())
+    }
+
+    fn sending_data(&mut self, key: StreamKey) -> Result<(), SendError> {
+        match self.sending(key)?.outgoing {
+            Section::Headers => Err(SendError::Misplaced),
+            Section::Content => Ok(()),
+        }
+    }
+
+    fn has_waiting(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|stream| stream.waiting.is_some())
+    }
+
+    /// How many bytes may leave on the stream without waiting for a turn: none while anything waits for one.
+    fn direct_allowance(&self, env: &Env<'_>, key: StreamKey) -> usize {
+        if !self.streams.queue_is_empty() || self.has_waiting(key) { 0 } else { self.allowance(env, key) }
+    }
+
+    /// The same for one frame.
+    fn frame_allowance(&self, env: &Env<'_>, key: StreamKey) -> usize {
+        self.direct_allowance(env, key).min(self.max_frame())
+    }
+}
+
+/// Size of a header list (RFC 9113 §6.5.2).
+fn list_size<'f>(fields: impl IntoIterator<Item = Field<'f>>) -> usize {
+    fields.into_iter().map(|field| field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES).sum()
+}
+
+/// Whether a header section is that of an interim response (RFC 9110 §15.2).
+fn is_interim<'f>(fields: impl IntoIterator<Item = Field<'f>>) -> bool {
+    let first = fields.into_iter().next();
+    first.is_some_and(|field| field.name == b":status" && field.value.len() == 3 && field.value[0] == b'1')
+}

@@ -1,0 +1,131 @@
+//! Budgets: how often a peer may do what costs this end more than the peer.
+
+use std::time::Duration;
+
+use fulmar_base::Instant;
+
+use crate::{Config, Error};
+
+/// A count that is used up by one, fills itself with time, and can be earned back.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u32,
+    max: u32,
+    refilled: Instant,
+    /// What the peer is told when nothing is left: names the field of the configuration.
+    text: &'static str,
+}
+
+impl Budget {
+    fn new(max: u32, text: &'static str) -> Self {
+        Self { left: max, max, refilled: Instant::ZERO, text }
+    }
+
+    /// Uses up one; nothing left is a connection error.
+    pub(crate) fn spend(&mut self, now: Instant, refill: Duration) -> Result<(), Error> {
+        if self.left == 0 {
+            self.refill(now, refill);
+        } else if self.left == self.max {
+            self.refilled = now;
+        }
+        self.left = self.left.checked_sub(1).ok_or_else(|| Error::calm(self.text))?;
+        Ok(())
+    }
+
+    /// Gives so many back.
+    pub(crate) fn earn(&mut self, count: u32) {
+        self.left = self.left.saturating_add(count).min(self.max);
+    }
+
+    /// Gives back everything.
+    pub(crate) fn fill(&mut self) {
+        self.left = self.max;
+    }
+
+    /// What has come back since the last time, in proportion to the time that a whole budget takes.
+    fn refill(&mut self, now: Instant, refill: Duration) {
+        let passed = now.saturating_duration_since(self.refilled).as_nanos();
+        let back = passed.saturating_mul(u128::from(self.max)) / refill.as_nanos().max(1);
+        if back > 0 {
+            self.refilled = now;
+            self.earn(u32::try_from(back).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// The budgets of a connection; see the fields of the same names in [`Config`].
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    pub(crate) resets_received: Budget,
+    pub(crate) resets_provoked: Budget,
+    pub(crate) pings: Budget,
+    pub(crate) settings: Budget,
+    pub(crate) empty_data: Budget,
+    pub(crate) ignored_frames: Budget,
+    pub(crate) refill: Duration,
+}
+
+impl Budgets {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            resets_received: Budget::new(
+                config.resets_received_budget,
+                "resets_received_budget: too many streams were reset by the peer",
+            ),
+            resets_provoked: Budget::new(
+                config.resets_provoked_budget,
+                "resets_provoked_budget: too many streams had to be reset for what the peer sent",
+            ),
+            pings: Budget::new(config.pings_budget, "pings_budget: too many PING frames"),
+            settings: Budget::new(config.settings_budget, "settings_budget: too many SETTINGS frames"),
+            empty_data: Budget::new(
+                config.empty_data_budget,
+                "empty_data_budget: too many empty DATA frames",
+            ),
+            ignored_frames: Budget::new(
+                config.ignored_frames_budget,
+                "ignored_frames_budget: too many frames without effect",
+            ),
+            refill: Duration::from_millis(u64::from(config.budget_refill_ms)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFILL: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_budget_of_three_is_used_up_by_three_and_named_by_the_fourth() {
+        let mut budget = Budget::new(3, "three_budget: too many");
+        for _ in 0..3 {
+            budget.spend(Instant::ZERO, REFILL).unwrap();
+        }
+        assert_eq!(budget.spend(Instant::ZERO, REFILL), Err(Error::calm("three_budget: too many")));
+        budget.earn(1);
+        budget.spend(Instant::ZERO, REFILL).unwrap();
+        assert!(budget.spend(Instant::ZERO, REFILL).is_err());
+    }
+
+    #[test]
+    fn a_budget_fills_in_proportion_to_the_time_since_it_was_full() {
+        let start = Instant::from_nanos(1_000_000_000_000);
+        let mut budget = Budget::new(10, "");
+        for _ in 0..10 {
+            budget.spend(start, REFILL).unwrap();
+        }
+        assert!(budget.spend(start, REFILL).is_err());
+        let later = start + Duration::from_secs(2);
+        for _ in 0..2 {
+            budget.spend(later, REFILL).unwrap();
+        }
+        assert!(budget.spend(later, REFILL).is_err());
+    }
+
+    #[test]
+    fn a_budget_of_nothing_allows_nothing() {
+        assert!(Budget::new(0, "").spend(Instant::from_nanos(u64::MAX), REFILL).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+use fulmar_base::Key;
+
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::waiting::{End, Waiting};
+
+/// Names a stream of a [`Connection`](crate::Connection). Streams come and go, and a key of one that has gone is told so, never
+/// mistaken for another.
+pub type StreamKey = Key<Stream>;
+
+/// One request and its response (RFC 9113 §5). Opaque: it is reached through [`Connection`](crate::Connection) with a
+/// [`StreamKey`].
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) id: u32,
+    pub(crate) state: State,
+    /// What the peer's next HEADERS would be.
+    pub(crate) incoming: Section,
+    /// What our next headers would be.
+    pub(crate) outgoing: Section,
+    /// What the upper layer keeps here.
+    pub(crate) user: u64,
+    pub(crate) send_window: SendWindow,
+    pub(crate) receive_window: ReceiveWindow,
+    /// Bytes handed to the application and not released by it.
+    pub(crate) held_bytes: u32,
+    /// How much content is still to come, if content-length has said it or there can be none.
+    pub(crate) content_left: Option<u64>,
+    /// DATA that may not leave yet, and what follows it. Never empty.
+    pub(crate) waiting: Option<Box<Waiting>>,
+    pub(crate) links: Links,
+    /// Whether the stream is in the send queue.
+    pub(crate) queued: bool,
+    /// Whether the last send left something waiting, so that an [`Event::Writable`](crate::Event::Writable) is owed.
+    pub(crate) writable_owed: bool,
+    /// Whether the application wants nothing more from the peer: RST_STREAM(NO_ERROR) follows our END_STREAM.
+    pub(crate) discarding: bool,
+    /// Client: whether the request was HEAD, whose response has no content.
+    pub(crate) head_request: bool,
+}
+
+/// Neighbours in the send queue.
+#[derive(Default, Debug)]
+pub(crate) struct Links {
+    pub(crate) previous: Option<StreamKey>,
+    pub(crate) next: Option<StreamKey>,
+}
+
+/// Which part of a message (RFC 9113 §8.1) is expected.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Section {
+    /// The header section, perhaps after interim ones.
+    Headers,
+    /// Content, or the trailer section.
+    Content,
+}
+
+/// The states of a stream (RFC 9113 §5.1). Idle streams are not kept; reserved ones do not exist without push.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Open,
+    HalfClosedLocal,
+    HalfClosedRemote,
+    Closed,
+}
+
+impl State {
+    /// This end sent END_STREAM.
+    pub(crate) fn end_local(&mut self) {
+        *self = match self {
+            Self::Open | Self::HalfClosedLocal => Self::HalfClosedLocal,
+            Self::HalfClosedRemote | Self::Closed => Self::Closed,
+        };
+    }
+
+    /// The peer sent END_STREAM.
+    pub(crate) fn end_remote(&mut self) {
+        *self = match self {
+            Self::Open | Self::HalfClosedRemote => Self::HalfClosedRemote,
+            Self::HalfClosedLocal | Self::Closed => Self::Closed,
+        };
+    }
+
+    pub(crate) const fn may_send(self) -> bool {
+        matches!(self, Self::Open | Self::HalfClosedRemote)
+    }
+
+    pub(crate) const fn may_receive(self) -> bool {
+        matches!(self, Self::Open | Self::HalfClosedLocal)
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(id: u32, send_window: SendWindow, receive_window: ReceiveWindow) -> Self {
+        Self {
+            id,
+            state: State::Open,
+            incoming: Section::Headers,
+            outgoing: Section::Headers,
+            user: 0,
+            send_window,
+            receive_window,
+            held_bytes: 0,
+            content_left: None,
+            waiting: None,
+            links: Links::default(),
+            queued: false,
+            writable_owed: false,
+            discarding: false,
+            head_request: false,
+        }
+    }
+
+    /// Whether the user may still send: END_STREAM has neither left nor is it waiting.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.state.may_send() && !self.end_waits()
+    }
+
+    /// Whether END_STREAM waits behind DATA.
+    pub(crate) fn end_waits(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.end != End::Open)
+    }
+
+    /// How many bytes of DATA wait.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.bytes())
+    }
+
+    /// Whether the stream belongs into the send queue: DATA waits, and the stream's own window lets some of it go.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.waiting.is_some() && self.send_window.available() > 0
+    }
+
+    /// Counts content of the peer against its content-length (RFC 9113 §8.1.1). False: the message is malformed.
+    pub(crate) fn count_content(&mut self, bytes: usize, end: bool) -> bool {
+        let Some(left) = self.content_left else { return true };
+        let Some(left) = left.checked_sub(bytes as u64) else { return false };
+        self.content_left = Some(left);
+        !end || left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_closed_when_both_ends_have_ended_it_in_either_order() {
+        let mut state = State::Open;
+        state.end_local();
+        assert_eq!(state, State::HalfClosedLocal);
+        assert!(!state.may_send() && state.may_receive());
+        state.end_local();
+        assert_eq!(state, State::HalfClosedLocal);
+        state.end_remote();
+        assert_eq!(state, State::Closed);
+
+        let mut state = State::Open;
+        state.end_remote();
+        assert_eq!(state, State::HalfClosedRemote);
+        assert!(state.may_send() && !state.may_receive());
+        state.end_remote();
+        assert_eq!(state, State::HalfClosedRemote);
+        state.end_local();
+        assert_eq!(state, State::Closed);
+        assert!(!state.may_send() && !state.may_receive());
+    }
+
+    #[test]
+    fn content_must_be_as_long_as_announced() {
+        let mut stream = Stream::new(1, SendWindow::new(0), ReceiveWindow::new(0));
+        assert!(stream.count_content(100, true));
+        stream.content_left = Some(5);
+        assert!(stream.count_content(3, false));
+        assert!(!stream.count_content(1, true));
+        assert!(stream.count_content(1, true));
+        assert!(!stream.count_content(1, false));
+    }
+
+    #[test]
+    fn a_stream_stays_small() {
+        assert!(size_of::<Stream>() <= 128, "{}", size_of::<Stream>());
+    }
+}

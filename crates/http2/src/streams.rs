@@ -1,0 +1,143 @@
+use std::collections::VecDeque;
+
+use fulmar_base::Slab;
+
+use crate::scheduler::SendQueue;
+use crate::stream::{Stream, StreamKey};
+
+/// The open streams of a connection, by key and by id, and the queue of those that wait to send.
+///
+/// Only one end opens streams, as push is refused, and ids rise in the order of opening (RFC 9113 §5.1.1): so the ring of ids is
+/// sorted by itself. Finding one takes a binary search, opening one an append, closing one a move of at most half the ring, and
+/// nothing depends on which ids a peer chooses.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    slab: Slab<Stream>,
+    by_id: VecDeque<(u32, StreamKey)>,
+    queue: SendQueue,
+}
+
+impl Streams {
+    pub(crate) const fn new() -> Self {
+        Self { slab: Slab::new(), by_id: VecDeque::new(), queue: SendQueue::new() }
+    }
+
+    /// Adds a stream whose id is above all others.
+    pub(crate) fn insert(&mut self, stream: Stream) -> StreamKey {
+        let id = stream.id;
+        debug_assert!(self.by_id.back().is_none_or(|&(last, _)| last < id), "ids rise");
+        let key = self.slab.insert(stream);
+        self.by_id.push_back((id, key));
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Stream> {
+        self.queue.remove(&mut self.slab, key);
+        let stream = self.slab.remove(key)?;
+        if let Ok(position) = self.position(stream.id) {
+            self.by_id.remove(position);
+        }
+        Some(stream)
+    }
+
+    pub(crate) fn get(&self, key: StreamKey) -> Option<&Stream> {
+        self.slab.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        self.slab.get_mut(key)
+    }
+
+    pub(crate) fn find(&self, id: u32) -> Option<StreamKey> {
+        let &(last, key) = self.by_id.back()?;
+        if last == id {
+            return Some(key);
+        }
+        let position = self.position(id).ok()?;
+        self.by_id.get(position).map(|&(_, key)| key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// The open stream with the highest id.
+    pub(crate) fn last(&self) -> Option<(u32, StreamKey)> {
+        self.by_id.back().copied()
+    }
+
+    /// The key at a position in the order of ids, for walks that change streams on the way.
+    pub(crate) fn at(&self, position: usize) -> Option<StreamKey> {
+        self.by_id.get(position).map(|&(_, key)| key)
+    }
+
+    /// Whether no stream waits for its turn to send.
+    pub(crate) fn queue_is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Puts a stream at the end of the send queue or takes it out, so that it is there exactly if it is ready to send.
+    pub(crate) fn update_queue(&mut self, key: StreamKey) {
+        let Some(stream) = self.slab.get(key) else { return };
+        match (stream.is_ready(), stream.queued) {
+            (true, false) => self.queue.push_back(&mut self.slab, key),
+            (false, true) => self.queue.remove(&mut self.slab, key),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// The stream whose turn it is to send.
+    pub(crate) fn next_to_send(&self) -> Option<StreamKey> {
+        self.queue.front()
+    }
+
+    /// Ends the turn of the stream at the front of the send queue: it goes to the end, or leaves if it is no longer ready.
+    pub(crate) fn end_turn(&mut self, key: StreamKey) {
+        self.queue.remove(&mut self.slab, key);
+        self.update_queue(key);
+    }
+
+    fn position(&self, id: u32) -> Result<usize, usize> {
+        self.by_id.binary_search_by_key(&id, |&(id, _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{ReceiveWindow, SendWindow};
+
+    fn stream(id: u32) -> Stream {
+        Stream::new(id, SendWindow::new(0), ReceiveWindow::new(0))
+    }
+
+    #[test]
+    fn streams_are_found_by_id_while_others_come_and_go() {
+        let mut streams = Streams::new();
+        let keys: Vec<_> = (0..100).map(|n| streams.insert(stream(2 * n + 1))).collect();
+        for key in keys.iter().skip(1).step_by(2) {
+            assert!(streams.remove(*key).is_some());
+        }
+        assert_eq!(streams.len(), 50);
+        for (n, key) in keys.iter().enumerate() {
+            let found = streams.find(2 * n as u32 + 1);
+            assert_eq!(found, n.is_multiple_of(2).then_some(*key));
+            assert_eq!(streams.find(2 * n as u32), None);
+        }
+        assert_eq!(streams.last(), Some((197, keys[98])));
+        assert!(streams.remove(keys[1]).is_none());
+    }
+
+    #[test]
+    fn one_old_stream_and_a_million_new_ones_take_the_room_of_two() {
+        let mut streams = Streams::new();
+        let old = streams.insert(stream(1));
+        for n in 1..1_000_000 {
+            let key = streams.insert(stream(2 * n + 1));
+            streams.remove(key);
+        }
+        assert_eq!(streams.find(1), Some(old));
+        assert!(streams.by_id.capacity() <= 8, "{}", streams.by_id.capacity());
+        assert!(streams.slab.capacity() <= 8, "{}", streams.slab.capacity());
+    }
+}
