@@ -171,12 +171,11 @@ impl Block {
             return;
         }
         let needed = self.len().saturating_add(additional);
-        let capacity = if needed <= self.capacity() && self.len() <= self.head {
+        if needed <= self.capacity() && self.len() <= self.head {
             // More was consumed than is left: moving the rest to the front pays.
             return self.move_to_front();
-        } else {
-            needed.max(self.capacity().saturating_mul(2)).max(class_capacity(0))
-        };
+        }
+        let capacity = needed.max(self.capacity().saturating_mul(2)).max(class_capacity(0));
         let mut larger = Self::with_capacity(capacity.checked_next_power_of_two().unwrap_or(capacity));
         larger.bytes.extend_from_slice(self);
         larger.pooled = self.pooled;
