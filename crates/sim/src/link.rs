@@ -18,10 +18,6 @@ pub struct Weather {
     pub chunk_max: usize,
     /// How many bytes may be under way at once: the sender's socket is full beyond that.
     pub under_way_max: usize,
-    /// The link stalls once in so many chunks (0 is never), for [`stall_max`](Self::stall_max) at most.
-    pub stall_one_in: usize,
-    /// How long a stall lasts at most.
-    pub stall_max: Duration,
 }
 
 impl Weather {
@@ -32,8 +28,6 @@ impl Weather {
         rate: u64::MAX,
         chunk_max: usize::MAX,
         under_way_max: usize::MAX,
-        stall_one_in: 0,
-        stall_max: Duration::ZERO,
     };
 
     /// Some weather, from calm to foul.
@@ -42,11 +36,10 @@ impl Weather {
         Self {
             delay: delays[random.within(0..=4)],
             jitter: delays[random.within(0..=3)],
-            rate: [50_000, 1_000_000, 100_000_000, u64::MAX][random.within(0..=3)],
+            // What may be under way and waits takes less than the 10 s that the engines give a peer to answer.
+            rate: [200_000, 1_000_000, 100_000_000, u64::MAX][random.within(0..=3)],
             chunk_max: [1, 2, 9, 100, 1460, 65_536][random.within(0..=5)],
-            under_way_max: [1000, 16_384, 212_992, 4 << 20][random.within(0..=3)],
-            stall_one_in: [0, 0, 50, 500][random.within(0..=3)],
-            stall_max: Duration::from_millis(500),
+            under_way_max: [1000, 16_384, 212_992, 512 * 1024][random.within(0..=3)],
         }
     }
 }
@@ -59,6 +52,8 @@ pub struct Link {
     bytes: VecDeque<u8>,
     /// When the next bytes arrive, and how many, in order.
     arrivals: VecDeque<(Instant, usize)>,
+    /// Nothing arrives before.
+    stalled_until: Instant,
     /// When the last byte accepted has been put on the line, as far as `rate` says.
     sent_until: Instant,
     accepted: u64,
@@ -73,6 +68,7 @@ impl Link {
             random,
             bytes: VecDeque::new(),
             arrivals: VecDeque::new(),
+            stalled_until: Instant::ZERO,
             sent_until: Instant::ZERO,
             accepted: 0,
             delivered: 0,
@@ -99,7 +95,7 @@ impl Link {
     /// Moves the next bytes that have arrived to the end of `into`; false if none have.
     pub fn read(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         match self.arrivals.front() {
-            Some(&(at, len)) if at <= now => {
+            Some(&(_, len)) if self.next_arrival().is_some_and(|at| at <= now) => {
                 self.arrivals.pop_front();
                 into.extend(self.bytes.drain(..len));
                 self.delivered += len as u64;
@@ -111,7 +107,7 @@ impl Link {
 
     /// When the next bytes arrive.
     pub fn next_arrival(&self) -> Option<Instant> {
-        self.arrivals.front().map(|&(at, _)| at)
+        self.arrivals.front().map(|&(at, _)| at.max(self.stalled_until))
     }
 
     /// How many bytes are under way.
@@ -124,6 +120,11 @@ impl Link {
         (self.accepted, self.delivered)
     }
 
+    /// Lets nothing arrive before `until`, without losing anything.
+    pub fn stall(&mut self, until: Instant) {
+        self.stalled_until = self.stalled_until.max(until);
+    }
+
     /// Makes the weather calm for what is sent from here on.
     pub fn heal(&mut self) {
         self.weather = Weather::CALM;
@@ -133,10 +134,7 @@ impl Link {
     fn arrival(&mut self, now: Instant, len: usize) -> Instant {
         let nanos = (len as u128 * 1_000_000_000 / u128::from(self.weather.rate.max(1))) as u64;
         self.sent_until = self.sent_until.max(now) + Duration::from_nanos(nanos);
-        let mut at = self.sent_until + self.weather.delay + self.random.time(self.weather.jitter);
-        if self.weather.stall_one_in > 0 && self.random.one_in(self.weather.stall_one_in) {
-            at = at + self.random.time(self.weather.stall_max);
-        }
+        let at = self.sent_until + self.weather.delay + self.random.time(self.weather.jitter);
         at.max(self.arrivals.back().map_or(Instant::ZERO, |&(last, _)| last))
     }
 }
@@ -189,6 +187,17 @@ mod tests {
         link.write(Instant::ZERO, &[1]);
         drain(&mut link, Instant::ZERO + Duration::from_millis(105));
         assert_eq!(link.under_way(), 0, "what is sent later does not overtake, and need not wait");
+    }
+
+    #[test]
+    fn a_stalled_link_holds_bytes_back_and_loses_none() {
+        let mut link = Link::new(Weather::CALM, Random::new(0));
+        let later = Instant::ZERO + Duration::from_secs(1);
+        link.write(Instant::ZERO, b"abc");
+        link.stall(later);
+        assert!(drain(&mut link, Instant::ZERO).is_empty());
+        assert_eq!(link.next_arrival(), Some(later));
+        assert_eq!(drain(&mut link, later), b"abc");
     }
 
     #[test]
