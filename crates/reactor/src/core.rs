@@ -238,6 +238,12 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         self.id
     }
 
+    /// The connections that have a transport, those being dialled included.
+    pub fn keys(&self) -> Vec<ConnectionKey> {
+        let live = self.connections.iter().filter(|(_, connection)| connection.transport.is_some());
+        live.map(|(key, _)| ConnectionKey::of(key)).collect()
+    }
+
     /// How many connections have a transport, those being dialled included.
     pub fn connections(&self) -> usize {
         self.live
