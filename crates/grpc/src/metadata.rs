@@ -92,6 +92,11 @@ impl MetadataMap {
         const FIELD_OVERHEAD_BYTES: usize = 32;
         self.bytes.len() + FIELD_OVERHEAD_BYTES * self.entries.len()
     }
+
+    /// The memory it holds, used or not, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
 }
 
 /// Reading.

@@ -1,6 +1,5 @@
 use fulmar_base::Key;
 
-use crate::ErrorCode;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::waiting::{End, Waiting};
 
@@ -33,10 +32,8 @@ pub struct Stream {
     pub(crate) queued: bool,
     /// Whether the last send left something waiting, so that an [`Event::Writable`](crate::Event::Writable) is owed.
     pub(crate) writable_owed: bool,
-    /// Set when the application wants nothing more from the peer: RST_STREAM with this code follows our END_STREAM.
-    pub(crate) discarding: Option<ErrorCode>,
-    /// Whether that RST_STREAM is written.
-    pub(crate) reset_sent: bool,
+    /// Whether the application wants nothing more from the peer: RST_STREAM(NO_ERROR) follows our END_STREAM.
+    pub(crate) discarding: bool,
     /// Client: whether the request was HEAD, whose response has no content.
     pub(crate) head_request: bool,
 }
@@ -108,8 +105,7 @@ impl Stream {
             links: Links::default(),
             queued: false,
             writable_owed: false,
-            discarding: None,
-            reset_sent: false,
+            discarding: false,
             head_request: false,
         }
     }
@@ -117,11 +113,6 @@ impl Stream {
     /// Whether the user may still send: END_STREAM has neither left nor is it waiting.
     pub(crate) fn takes_more(&self) -> bool {
         self.state.may_send() && !self.end_waits()
-    }
-
-    /// Whether nothing more happens on the stream but the delivery of its last events.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.state == State::Closed || self.reset_sent
     }
 
     /// Whether END_STREAM waits behind DATA.

@@ -1,0 +1,255 @@
+//! The calls of one connection: what is kept for each, and the table they are in.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Pool, Slab};
+use fulmar_http2::{Connection, StreamKey};
+
+use crate::framing::Deframer;
+use crate::metadata::MetadataMap;
+use crate::status::Status;
+
+/// What names a call on its connection. The index is dense and reused, so that tables may run parallel to the calls;
+/// the key of a call that is over names nothing.
+pub type CallKey = Key<Call>;
+
+/// What an end keeps for a call.
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) stream: StreamKey,
+    pub(crate) deframer: Deframer,
+    pub(crate) credit: Credit,
+    /// The metadata that opened the other side, until it is taken.
+    pub(crate) metadata: MetadataMap,
+    pub(crate) deadline: Option<Instant>,
+    deadline_key: Option<DeadlineKey>,
+    pub(crate) outbound: Outbound,
+    pub(crate) inbound: Inbound,
+    /// Client: how the call ended, and what came with that, until they are taken.
+    pub(crate) status: Option<Status>,
+    pub(crate) trailers: MetadataMap,
+    /// Client: the server has not looked at the call.
+    pub(crate) unprocessed: bool,
+}
+
+/// How far this end is with sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outbound {
+    /// Server: the response headers have not been sent.
+    Headers,
+    /// Messages may be sent.
+    Messages,
+    /// END_STREAM is sent, or waits behind messages.
+    Ended,
+}
+
+/// How far this end is with receiving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    /// Client: the response headers have not arrived.
+    Headers,
+    /// Messages arrive.
+    Messages,
+    /// Client: the answer is not gRPC; `status` says what it is.
+    Foreign,
+    /// END_STREAM has arrived, or what arrives does not count any more.
+    Ended,
+}
+
+/// What decides when the peer may send more.
+///
+/// A byte is credited to the stream's window when the application has taken its message. That alone would stop a message
+/// longer than the window for good, so one more byte is credited for each that is held but belongs to no message yet.
+/// With `held` = untaken + the part of an unfinished message, the rule `credit what exceeds untaken` keeps
+/// `held <= window + one message`, and a peer is stopped only while a whole window of messages is untaken.
+#[derive(Debug, Default)]
+pub(crate) struct Credit {
+    /// Bytes received and not credited.
+    unreleased: usize,
+    /// Bytes of the messages handed over and not taken.
+    untaken: usize,
+}
+
+impl Credit {
+    /// So many bytes have arrived.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.unreleased = self.unreleased.saturating_add(bytes);
+    }
+
+    /// A message of so many bytes, prefix included, was handed over.
+    pub(crate) fn handed_over(&mut self, bytes: usize) {
+        self.untaken = self.untaken.saturating_add(bytes);
+    }
+
+    /// The application took so many of the bytes handed over.
+    pub(crate) fn taken(&mut self, bytes: usize) {
+        self.untaken = self.untaken.saturating_sub(bytes);
+    }
+
+    /// How many bytes to credit; they count as credited.
+    pub(crate) fn settle(&mut self) -> usize {
+        let excess = self.unreleased.saturating_sub(self.untaken);
+        self.unreleased -= excess;
+        excess
+    }
+}
+
+/// All calls of a connection.
+#[derive(Default)]
+pub(crate) struct Calls {
+    slots: Slab<Call>,
+    deadlines: DeadlineHeap<CallKey>,
+    /// Calls that are over and have to be reported. May hold stale keys.
+    ended: VecDeque<CallKey>,
+    /// Maps whose memory waits for the next calls, and how much that is.
+    spare: Vec<MetadataMap>,
+    spare_bytes: usize,
+}
+
+/// How much memory of maps waits for reuse at most: what some hundred calls with a few values need.
+const SPARE_BYTES_MAX: usize = 128 * 1024;
+
+/// What a call is made of when it begins.
+pub(crate) struct NewCall {
+    pub(crate) stream: StreamKey,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) metadata: MetadataMap,
+    pub(crate) trailers: MetadataMap,
+}
+
+impl Calls {
+    /// Adds a call and writes its key into its stream.
+    pub(crate) fn insert(&mut self, connection: &mut Connection, new: NewCall) -> CallKey {
+        let deadlines = &mut self.deadlines;
+        let stream = new.stream;
+        let key = self.slots.insert_with(|key| Call {
+            stream,
+            deframer: Deframer::default(),
+            credit: Credit::default(),
+            metadata: new.metadata,
+            deadline: new.deadline,
+            deadline_key: new.deadline.map(|at| deadlines.insert(at, key)),
+            outbound: new.outbound,
+            inbound: new.inbound,
+            status: None,
+            trailers: new.trailers,
+            unprocessed: false,
+        });
+        connection.set_user(stream, key.to_u64());
+        key
+    }
+
+    /// The call with this key.
+    pub(crate) fn get(&self, key: CallKey) -> Option<&Call> {
+        self.slots.get(key)
+    }
+
+    /// The call with this key, to change it.
+    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        self.slots.get_mut(key)
+    }
+
+    /// The key of the call on this stream.
+    pub(crate) fn on_stream(&self, connection: &Connection, stream: StreamKey) -> Option<CallKey> {
+        self.with_user(stream, connection.user(stream)?)
+    }
+
+    /// The key of the call on a stream that is gone, into which `user` had been written.
+    pub(crate) fn with_user(&self, stream: StreamKey, user: u64) -> Option<CallKey> {
+        let key = CallKey::from_u64(user);
+        self.slots.get(key).filter(|call| call.stream == stream)?;
+        Some(key)
+    }
+
+    /// Removes a call and recycles what it held.
+    pub(crate) fn remove(&mut self, pool: &mut Pool, key: CallKey) {
+        let Some(mut call) = self.slots.remove(key) else { return };
+        call.deframer.clear(pool);
+        self.give_map(mem::take(&mut call.metadata));
+        self.give_map(mem::take(&mut call.trailers));
+        if let Some(deadline) = call.deadline_key {
+            self.deadlines.remove(deadline);
+        }
+    }
+
+    /// Marks a call as over and has it reported.
+    pub(crate) fn end(&mut self, key: CallKey) {
+        let Some(call) = self.slots.get_mut(key) else { return };
+        call.inbound = Inbound::Ended;
+        call.outbound = Outbound::Ended;
+        if let Some(deadline) = call.deadline_key.take() {
+            self.deadlines.remove(deadline);
+        }
+        self.ended.push_back(key);
+    }
+
+    /// The next call to report as over.
+    pub(crate) fn next_ended(&mut self) -> Option<CallKey> {
+        loop {
+            let key = self.ended.pop_front()?;
+            if self.slots.contains(key) {
+                return Some(key);
+            }
+        }
+    }
+
+    /// Whether a call waits for its report.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// When the next call has to be ended.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// A call whose deadline has passed.
+    pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<CallKey> {
+        let key = self.deadlines.pop_expired(now)?;
+        if let Some(call) = self.slots.get_mut(key) {
+            call.deadline_key = None;
+        }
+        Some(key)
+    }
+
+    /// The number of calls, with those that are over and wait for their report.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Ends all calls, after `mark` has seen each, and has them reported.
+    pub(crate) fn end_all(&mut self, mut mark: impl FnMut(&mut Call)) {
+        for (key, call) in self.slots.iter_mut() {
+            mark(call);
+            call.inbound = Inbound::Ended;
+            call.outbound = Outbound::Ended;
+            if let Some(deadline) = call.deadline_key.take() {
+                self.deadlines.remove(deadline);
+            }
+            self.ended.push_back(key);
+        }
+    }
+
+    /// An empty map, with memory if there is one to reuse.
+    pub(crate) fn take_map(&mut self) -> MetadataMap {
+        let map = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= map.memory_bytes();
+        map
+    }
+
+    /// Takes a map back for reuse.
+    pub(crate) fn give_map(&mut self, mut map: MetadataMap) {
+        let bytes = map.memory_bytes();
+        if bytes > 0 && bytes <= SPARE_BYTES_MAX - self.spare_bytes {
+            map.clear();
+            self.spare_bytes += bytes;
+            self.spare.push(map);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use super::*;
+
+/// A stream with a window, and an application that takes messages late.
+struct Stream {
+    credit: Credit,
+    window: usize,
+    /// What was received of a message that is not whole.
+    part: usize,
+}
+
+const WINDOW: usize = 100;
+
+/// The longest frame of the peer.
+const FRAME: usize = 30;
+
+impl Stream {
+    fn new() -> Self {
+        Self { credit: Credit::default(), window: WINDOW, part: 0 }
+    }
+
+    /// The peer sends as much of `bytes` as it may; how much it sent.
+    fn receive(&mut self, bytes: usize) -> usize {
+        let mut sent = 0;
+        while sent < bytes && self.window > 0 {
+            let now = (bytes - sent).min(self.window).min(FRAME);
+            self.window -= now;
+            self.credit.received(now);
+            self.part += now;
+            sent += now;
+            if sent < bytes {
+                self.settle();
+            }
+        }
+        sent
+    }
+
+    fn hand_over(&mut self) -> usize {
+        let message = std::mem::take(&mut self.part);
+        self.credit.handed_over(message);
+        self.settle();
+        message
+    }
+
+    fn take(&mut self, message: usize) {
+        self.credit.taken(message);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.window += self.credit.settle();
+        assert!(self.window <= WINDOW, "no more is credited than was received");
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_window_arrives_whole() {
+    let mut stream = Stream::new();
+    assert_eq!(stream.receive(10 * WINDOW), 10 * WINDOW);
+    let message = stream.hand_over();
+    stream.take(message);
+    assert_eq!(stream.window, WINDOW);
+}
+
+#[test]
+fn untaken_messages_use_the_window_up_and_taking_them_opens_it() {
+    let mut stream = Stream::new();
+    for _ in 0..4 {
+        assert_eq!(stream.receive(25), 25);
+        stream.hand_over();
+    }
+    assert_eq!((stream.window, stream.receive(25)), (0, 0));
+    stream.take(25);
+    assert_eq!(stream.receive(25), 25);
+}
+
+#[test]
+fn a_call_holds_at_most_a_window_and_a_message() {
+    let mut stream = Stream::new();
+    let message = 3 * WINDOW;
+    let mut held = 0;
+    loop {
+        let received = stream.receive(message);
+        held += received;
+        if received < message {
+            break;
+        }
+        stream.hand_over();
+    }
+    assert!(held <= WINDOW + message, "{held} bytes held");
+}
+
+#[test]
+fn an_unfinished_message_goes_on_while_less_than_a_window_is_untaken() {
+    let mut stream = Stream::new();
+    assert_eq!(stream.receive(WINDOW - 1), WINDOW - 1);
+    stream.hand_over();
+    assert_eq!(stream.receive(5 * WINDOW), 5 * WINDOW);
+}
+
+#[test]
+fn releasing_more_than_was_handed_over_credits_no_more_than_was_received() {
+    let mut credit = Credit::default();
+    credit.received(10);
+    credit.handed_over(10);
+    credit.taken(usize::MAX);
+    assert_eq!(credit.settle(), 10);
+    assert_eq!(credit.settle(), 0);
+}
+
+#[test]
+fn a_call_is_small() {
+    assert!(size_of::<Call>() <= 320, "{} bytes", size_of::<Call>());
+}

@@ -1,0 +1,229 @@
+//! The client's end of a connection.
+
+use std::mem;
+
+use fulmar_base::{Closed, Env, Input, Instant};
+use fulmar_http2::{Error, ErrorCode, Role};
+
+use crate::call::{CallKey, Inbound};
+use crate::code::Code;
+use crate::config::Config;
+use crate::end::End;
+use crate::event::Event;
+use crate::metadata::MetadataMap;
+use crate::status::Status;
+
+mod receive;
+mod request;
+
+pub use request::{Start, StartError};
+
+/// Who a client speaks to, as its requests say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// `http` or `https` (RFC 9113 §8.3.1).
+    pub scheme: String,
+    /// The host, and the port if it is not that of the scheme. Requests have no `:authority` if it is empty.
+    pub authority: String,
+}
+
+/// The client's end of one connection: calls out, answers in.
+///
+/// # The loop contract
+///
+/// That of [`Server`](crate::Server): poke one thing; drain [`next_event`](Self::next_event) until it says `None`,
+/// always with the same [`Input`]; run what became ready; call [`transmit`](Self::transmit) and drain once more; write
+/// what is in `env.out`; arm a timer for [`next_deadline`](Self::next_deadline).
+///
+/// # The life of a call
+///
+/// [`start`](Self::start), messages, [`half_close`](Self::half_close); [`Event::Headers`] unless the answer is trailers
+/// only, any number of [`Event::Message`], and once [`Event::Finished`] with the status, whatever ended the call, unless
+/// that was [`cancel`](Self::cancel).
+pub struct Client {
+    end: End,
+    identity: ClientIdentity,
+    user_agent: String,
+    content_type: String,
+    quoted_body_bytes_max: usize,
+    /// The value of `grpc-timeout`, in memory that is used again.
+    timeout: Vec<u8>,
+    /// The call reported as finished last, which answers until the next event.
+    finished: Option<CallKey>,
+    ready: bool,
+    going_away: Option<GoingAway>,
+}
+
+/// What a server said when it announced that it takes no more calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoingAway {
+    /// Its reason: [`ErrorCode::NoError`] for an orderly end.
+    pub code: ErrorCode,
+    /// The debug data of its GOAWAY as text, cut at 256 bytes.
+    pub text: String,
+}
+
+impl Client {
+    /// The client's end of a new connection.
+    pub fn new(config: Config, identity: ClientIdentity) -> Self {
+        let end = End::new(Role::Client, &config);
+        Self {
+            end,
+            identity,
+            user_agent: config.user_agent.into_owned(),
+            content_type: content_type(&config.content_subtype),
+            quoted_body_bytes_max: config.quoted_body_bytes_max,
+            timeout: Vec::new(),
+            finished: None,
+            ready: false,
+            going_away: None,
+        }
+    }
+
+    /// What happened next, or `None` when `input` holds no whole frame any more and nothing else has happened.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over: a GOAWAY that says why is in `env.out`. Call [`closed`](Self::closed).
+    pub fn next_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+    ) -> Result<Option<Event<'i>>, Error> {
+        if let Some(call) = self.finished.take() {
+            self.end.calls.remove(env.pool, call);
+        }
+        loop {
+            if let Some(piece) = self.end.next_piece(env, input) {
+                if let Some(event) = self.on_piece(env, piece) {
+                    return Ok(Some(event));
+                }
+            } else if let Some(call) = self.end.calls.next_ended() {
+                self.finished = Some(call);
+                return Ok(Some(Event::Finished { call }));
+            } else if self.end.lost {
+                return Ok(None);
+            } else {
+                let Some(event) = self.end.connection.next_event(env, input)? else { return Ok(None) };
+                if let Some(event) = self.on_stream_event(env, input, event) {
+                    return Ok(Some(event));
+                }
+            }
+        }
+    }
+
+    /// Moves what waits to `env.out`, as far as windows and room allow, and with it what the HTTP/2 engine collects:
+    /// call it after each round of events and verbs, then drain [`next_event`](Self::next_event) again.
+    pub fn transmit(&mut self, env: &mut Env<'_>) {
+        self.end.transmit(env);
+    }
+
+    /// Whether [`next_event`](Self::next_event) has something to say that needs no more input.
+    pub fn has_events(&self) -> bool {
+        self.end.has_events()
+    }
+
+    /// When [`on_deadline`](Self::on_deadline) wants to be called, at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.end.next_deadline()
+    }
+
+    /// Time has passed: ends the calls whose deadline has come, with RST_STREAM(CANCEL) and `DEADLINE_EXCEEDED`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next_event`](Self::next_event).
+    pub fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
+        while let Some(call) = self.end.calls.pop_expired(env.now) {
+            self.abort(env, call, deadline_exceeded(), ErrorCode::Cancel);
+        }
+        self.end.on_deadline(env)
+    }
+
+    /// The connection is lost or given up: all its calls are over with `UNAVAILABLE` and the text of `closed`, and
+    /// [`next_event`](Self::next_event) says so of each.
+    pub fn closed(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        self.end.lost = true;
+        self.end.connection.close(env);
+        self.end.calls.end_all(|call| {
+            if call.inbound != Inbound::Ended {
+                call.status =
+                    Some(Status::new(Code::Unavailable, format!("connection lost: {}", closed.text)));
+            }
+        });
+    }
+
+    /// The number of calls started and not over, with those that wait to be reported.
+    pub fn calls(&self) -> usize {
+        self.end.calls.len()
+    }
+
+    /// Whether the settings of the server have arrived.
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// What the server said last in a GOAWAY.
+    pub fn going_away(&self) -> Option<&GoingAway> {
+        self.going_away.as_ref()
+    }
+
+    /// Swaps the initial metadata of the answer into `into`, whose memory serves a later call. Empty before
+    /// [`Event::Headers`], for an answer that is trailers only, and for a call that is over.
+    pub fn take_metadata(&mut self, call: CallKey, into: &mut MetadataMap) {
+        into.clear();
+        if let Some(slot) = self.end.calls.get_mut(call) {
+            mem::swap(&mut slot.metadata, into);
+        }
+    }
+
+    /// The status of a call reported as finished, once; its trailers are swapped into `trailers`, whose memory serves a
+    /// later call. For any other call: `UNKNOWN`, and no trailers.
+    pub fn take_status(&mut self, call: CallKey, trailers: &mut MetadataMap) -> Status {
+        trailers.clear();
+        let slot = self.end.calls.get_mut(call).filter(|slot| slot.inbound == Inbound::Ended);
+        let Some((slot, status)) = slot.and_then(|slot| slot.status.take().map(|status| (slot, status)))
+        else {
+            return Status::new(
+                Code::Unknown,
+                "the status of the call was taken before, or there is none yet",
+            );
+        };
+        mem::swap(&mut slot.trailers, trailers);
+        status
+    }
+
+    /// Whether a call reported as finished never reached the service, by the word of the server, so that it is safe to
+    /// start it again on another connection: it was refused, or begun after the last one a GOAWAY names.
+    pub fn unprocessed(&self, call: CallKey) -> bool {
+        self.end.calls.get(call).is_some_and(|slot| slot.unprocessed)
+    }
+
+    /// When the call is given up; `None` also for a call that is over.
+    pub fn deadline(&self, call: CallKey) -> Option<Instant> {
+        self.end.calls.get(call)?.deadline
+    }
+
+    /// The application took a message of `message_bytes` ([`Body::len`](crate::Body::len)): the server may send as much
+    /// again. To be called once for each message handed over; bytes that are never released stop the stream once they
+    /// fill its window, and keep a call at a window and a message of memory.
+    pub fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
+        self.end.release(env, call, message_bytes);
+    }
+
+    /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for
+    /// [`Event::Writable`], queues without a bound. 0 for a call that is over.
+    pub fn may_send(&self, call: CallKey) -> usize {
+        self.end.may_send(call)
+    }
+}
+
+/// The content-type of messages in this format.
+fn content_type(subtype: &str) -> String {
+    // Short for what every peer understands, and most send.
+    if subtype == "proto" { "application/grpc".to_owned() } else { format!("application/grpc+{subtype}") }
+}
+
+fn deadline_exceeded() -> Status {
+    Status::new(Code::DeadlineExceeded, "deadline passed before the answer was complete")
+}

@@ -1,0 +1,221 @@
+//! What a client does with what it receives.
+
+use fulmar_base::{Env, Input};
+use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
+
+use super::{Client, GoingAway, deadline_exceeded};
+use crate::call::{Call, CallKey, Inbound, Outbound};
+use crate::code::Code;
+use crate::end::Piece;
+use crate::event::Event;
+use crate::headers::{self, Answer};
+use crate::status::Status;
+
+/// How much of the debug data of a GOAWAY is kept, in bytes.
+const GOING_AWAY_TEXT_BYTES_MAX: usize = 256;
+
+impl Client {
+    pub(super) fn on_stream_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        event: StreamEvent<'i>,
+    ) -> Option<Event<'i>> {
+        match event {
+            StreamEvent::Headers { stream, end } => {
+                let call = self.call_on(stream)?;
+                self.on_headers(env, call, end)
+            }
+            StreamEvent::Data { stream, bytes, end } => {
+                self.on_data(env, input, stream, bytes, end);
+                None
+            }
+            StreamEvent::Reset { stream, user, code, unprocessed, text } => {
+                let call = self.end.calls.with_user(stream, user)?;
+                self.on_reset(env, call, code, unprocessed, text);
+                None
+            }
+            StreamEvent::Closed { stream, user } => {
+                let call = self.end.calls.with_user(stream, user)?;
+                self.finish_without_status(env, call);
+                None
+            }
+            StreamEvent::Writable { stream } => {
+                let call = self.call_on(stream)?;
+                let slot = self.end.calls.get(call)?;
+                (slot.outbound != Outbound::Ended).then_some(Event::Writable { call })
+            }
+            StreamEvent::GoAway { code, debug, .. } => {
+                let text = &debug[..debug.len().min(GOING_AWAY_TEXT_BYTES_MAX)];
+                let text = String::from_utf8_lossy(text).into_owned();
+                let first = self.going_away.replace(GoingAway { code, text }).is_none();
+                first.then_some(Event::GoingAway)
+            }
+            StreamEvent::Ready if !self.ready => {
+                self.ready = true;
+                Some(Event::Ready)
+            }
+            StreamEvent::Ready | StreamEvent::StreamSlotFree => Some(Event::Capacity),
+            StreamEvent::Pong { .. } => None,
+        }
+    }
+
+    pub(super) fn on_piece<'i>(&mut self, env: &mut Env<'_>, piece: Piece<'i>) -> Option<Event<'i>> {
+        match piece {
+            Piece::Message { call, body } => return Some(Event::Message { call, body }),
+            Piece::End { call } => self.finish_without_status(env, call),
+            Piece::Fault { call, error } => self.abort(env, call, error.status(), ErrorCode::Cancel),
+        }
+        None
+    }
+
+    /// Ends a call for a reason of this end's: the server is told to stop.
+    pub(super) fn abort(&mut self, env: &mut Env<'_>, call: CallKey, status: Status, code: ErrorCode) {
+        let Some(slot) = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended) else {
+            return;
+        };
+        slot.status = Some(status);
+        self.end.reset(env, call, code);
+    }
+
+    fn on_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
+        let slot = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended)?;
+        let fields = self.end.connection.fields();
+        if end {
+            let answer = headers::read_answer(fields, &mut slot.trailers);
+            self.on_trailers(env, call, answer);
+            None
+        } else if slot.inbound == Inbound::Headers {
+            let answer = headers::read_answer(fields, &mut slot.metadata);
+            self.on_answer(env, call, answer)
+        } else {
+            drop(fields);
+            let text = "header block without END_STREAM behind the headers of the answer";
+            self.abort(env, call, Status::new(Code::Internal, text), ErrorCode::ProtocolError);
+            None
+        }
+    }
+
+    /// A header block that opens an answer, or is an interim response. A status in it does not count.
+    fn on_answer<'i>(&mut self, env: &mut Env<'_>, call: CallKey, answer: Answer) -> Option<Event<'i>> {
+        let slot = self.end.calls.get_mut(call)?;
+        if let 100..200 = answer.http_status {
+            slot.metadata.clear();
+            return None;
+        }
+        if answer.http_status != 200 || !answer.is_grpc {
+            slot.inbound = Inbound::Foreign;
+            slot.status = Some(headers::foreign_status(&answer));
+            return None;
+        }
+        let unknown_encoding = answer.unknown_encoding.map(|encoding| {
+            let text = format!("answer has grpc-encoding {encoding}, which was not offered");
+            Status::new(Code::Internal, text)
+        });
+        if let Some(status) = unknown_encoding.or(answer.fault) {
+            self.abort(env, call, status, ErrorCode::Cancel);
+            return None;
+        }
+        slot.inbound = Inbound::Messages;
+        Some(Event::Headers { call })
+    }
+
+    /// The header block that ends an answer, and may be all of it.
+    fn on_trailers(&mut self, env: &mut Env<'_>, call: CallKey, answer: Answer) {
+        let Some(slot) = self.end.calls.get_mut(call) else { return };
+        let is_first = slot.inbound == Inbound::Headers;
+        let status = match &answer.status {
+            _ if is_first && (100..200).contains(&answer.http_status) => {
+                Status::new(Code::Internal, "answer ended with an interim response")
+            }
+            // A status always counts, whatever HTTP says.
+            Some(status) if !status.is_ok() => status.clone(),
+            Some(_) if slot.deframer.is_midway() => {
+                Status::new(Code::Internal, "answer ended with OK inside a message")
+            }
+            Some(status) => answer.fault.unwrap_or_else(|| status.clone()),
+            None if is_first => headers::foreign_status(&answer),
+            None if slot.inbound == Inbound::Foreign => foreign_status(slot),
+            None => Status::new(Code::Unknown, "trailers of the answer have no grpc-status"),
+        };
+        self.finish(env, call, status);
+    }
+
+    fn on_data<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        stream: StreamKey,
+        bytes: &'i [u8],
+        end: bool,
+    ) {
+        let call = self.call_on(stream);
+        match call.and_then(|call| Some((call, self.end.calls.get_mut(call)?))) {
+            Some((call, slot)) if slot.inbound == Inbound::Headers => {
+                let status = Status::new(Code::Internal, "DATA in front of the headers of the answer");
+                self.abort(env, call, status, ErrorCode::ProtocolError);
+            }
+            Some((call, slot)) if slot.inbound == Inbound::Foreign => {
+                let has_room = slot.deframer.quote(env.pool, bytes, self.quoted_body_bytes_max);
+                self.end.connection.release(env, stream, bytes.len());
+                if end || !has_room {
+                    self.finish_without_status(env, call);
+                }
+            }
+            _ => self.end.on_data(input, stream, bytes, end),
+        }
+    }
+
+    fn on_reset(&mut self, env: &mut Env<'_>, call: CallKey, code: ErrorCode, unprocessed: bool, text: &str) {
+        let Some(slot) = self.end.calls.get_mut(call) else { return };
+        slot.unprocessed = unprocessed;
+        let status = if unprocessed {
+            Status::new(Code::Unavailable, format!("the server did not take the call: {text} ({code})"))
+        } else if slot.inbound == Inbound::Foreign {
+            foreign_status(slot)
+        } else {
+            Status::new(Code::from_http2_error(code.as_u32()), format!("{text} ({code})"))
+        };
+        self.finish(env, call, status);
+    }
+
+    /// The answer has ended, and not with trailers.
+    fn finish_without_status(&mut self, env: &mut Env<'_>, call: CallKey) {
+        let Some(slot) = self.end.calls.get_mut(call) else { return };
+        let status = match slot.inbound {
+            Inbound::Foreign => foreign_status(slot),
+            _ => Status::new(Code::Unknown, "answer ended without trailers"),
+        };
+        self.finish(env, call, status);
+    }
+
+    /// The call is over with this status. What is still to be sent is dropped.
+    fn finish(&mut self, env: &mut Env<'_>, call: CallKey, status: Status) {
+        let Some(slot) = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended) else {
+            return;
+        };
+        // A server whose clock for the call ran out first cancels it.
+        let too_late = status.code() == Code::Cancelled && slot.deadline.is_some_and(|at| at <= env.now);
+        slot.status = Some(if too_late { deadline_exceeded() } else { status });
+        if too_late {
+            slot.trailers.clear();
+        }
+        // Nothing if both directions have ended; else the server need not wait for the rest (RFC 9113 §8.1).
+        self.end.reset(env, call, ErrorCode::NoError);
+    }
+
+    fn call_on(&self, stream: StreamKey) -> Option<CallKey> {
+        self.end.calls.on_stream(&self.end.connection, stream)
+    }
+}
+
+/// What a non-gRPC answer means, with the beginning of its body.
+fn foreign_status(slot: &mut Call) -> Status {
+    let status = slot.status.take().unwrap_or_default();
+    let quoted = slot.deframer.quoted();
+    if quoted.is_empty() {
+        return status;
+    }
+    let quoted = String::from_utf8_lossy(quoted);
+    Status::new(status.code(), format!("{}, and says {quoted:?}", status.message()))
+}

@@ -1,0 +1,298 @@
+//! What the two ends of a connection have in common: receiving messages, giving credit for them, and sending them.
+
+use std::fmt;
+
+use fulmar_base::{Block, Env, Input, Instant};
+use fulmar_http2::{Connection, Error, ErrorCode, Role, SendError, StreamKey};
+
+use crate::call::{CallKey, Calls, Inbound, Outbound};
+use crate::code::Code;
+use crate::config::Config;
+use crate::event::Body;
+use crate::framing::{self, FramingError, PREFIX_LEN};
+use crate::status::Status;
+
+/// One end of a connection.
+pub(crate) struct End {
+    pub(crate) connection: Connection,
+    pub(crate) calls: Calls,
+    /// The connection is over, and only the ends of its calls are left to report.
+    pub(crate) lost: bool,
+    receive_message_bytes_max: usize,
+    send_message_bytes_max: usize,
+    /// The DATA frame that is being cut into messages; its bytes lie aside in the input.
+    open_frame: Option<OpenFrame>,
+}
+
+/// A DATA frame whose messages are being handed out, one an event.
+#[derive(Clone, Copy)]
+struct OpenFrame {
+    call: CallKey,
+    end: bool,
+}
+
+/// What comes out of a DATA frame.
+pub(crate) enum Piece<'i> {
+    Message {
+        call: CallKey,
+        body: Body<'i>,
+    },
+    /// END_STREAM, after the last message.
+    End {
+        call: CallKey,
+    },
+    Fault {
+        call: CallKey,
+        error: FramingError,
+    },
+}
+
+/// Why a message was not sent.
+#[derive(Debug)]
+pub(crate) enum MessageError {
+    /// The call is over or has sent END_STREAM.
+    Gone,
+    /// It is too long, and the call has to end.
+    TooLong(TooLong),
+    /// It did not have the length announced. A part of it may be on its way, so that the stream has to be reset.
+    Misencoded(Status),
+}
+
+impl End {
+    pub(crate) fn new(role: Role, config: &Config) -> Self {
+        Self {
+            connection: Connection::new(role, config.http2.clone()),
+            calls: Calls::default(),
+            lost: false,
+            receive_message_bytes_max: config.receive_message_bytes_max,
+            send_message_bytes_max: config.send_message_bytes_max,
+            open_frame: None,
+        }
+    }
+
+    /// Takes in a DATA frame, or the end of a stream without one; [`End::next_piece`] hands out what is in it.
+    pub(crate) fn on_data<'i>(&mut self, input: &Input<'i>, stream: StreamKey, bytes: &'i [u8], end: bool) {
+        if let Some(call) = self.calls.on_stream(&self.connection, stream) {
+            input.set_aside(bytes);
+            self.open_frame = Some(OpenFrame { call, end });
+        }
+    }
+
+    /// The next piece of the open DATA frame.
+    pub(crate) fn next_piece<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Piece<'i>> {
+        let OpenFrame { call, end } = self.open_frame?;
+        let mut bytes = input.take_aside();
+        let Some(slot) = self.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended) else {
+            // The user has ended the call since the last piece.
+            self.open_frame = None;
+            return None;
+        };
+        let before = bytes.len();
+        let message = match slot.deframer.next(env.pool, &mut bytes, self.receive_message_bytes_max) {
+            Ok(message) => message,
+            Err(error) => {
+                self.open_frame = None;
+                return Some(Piece::Fault { call, error });
+            }
+        };
+        slot.credit.received(before - bytes.len());
+        if let Some(body) = message {
+            slot.credit.handed_over(PREFIX_LEN + body.len());
+            input.set_aside(bytes);
+            return Some(Piece::Message { call, body });
+        }
+        self.open_frame = None;
+        if !end {
+            let credit = slot.credit.settle();
+            if credit > 0 {
+                self.connection.release(env, slot.stream, credit);
+            }
+            return None;
+        }
+        if slot.deframer.is_midway() {
+            return Some(Piece::Fault { call, error: FramingError::Truncated });
+        }
+        Some(Piece::End { call })
+    }
+
+    /// Moves what waits to the output.
+    pub(crate) fn transmit(&mut self, env: &mut Env<'_>) {
+        if !self.lost {
+            self.connection.transmit(env);
+        }
+    }
+
+    /// Whether there is something to report that needs no input.
+    pub(crate) fn has_events(&self) -> bool {
+        self.open_frame.is_some() || self.calls.has_ended() || (!self.lost && self.connection.has_events())
+    }
+
+    /// When time has to be told again.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let connection = self.connection.next_deadline().filter(|_| !self.lost);
+        [connection, self.calls.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Tells the connection that time has passed.
+    pub(crate) fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
+        if self.lost { Ok(()) } else { self.connection.on_deadline(env) }
+    }
+
+    /// The application took a message that had so many bytes without its prefix.
+    pub(crate) fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
+        let Some(slot) = self.calls.get_mut(call) else { return };
+        slot.credit.taken(message_bytes.saturating_add(PREFIX_LEN));
+        let credit = slot.credit.settle();
+        if credit > 0 && !self.lost {
+            self.connection.release(env, slot.stream, credit);
+        }
+    }
+
+    /// How many bytes the call may queue.
+    pub(crate) fn may_send(&self, call: CallKey) -> usize {
+        match self.calls.get(call) {
+            Some(slot) if slot.outbound != Outbound::Ended => self.connection.may_queue(slot.stream),
+            _ => 0,
+        }
+    }
+
+    /// Sends a message of `length` bytes that `encode` appends: straight to where output waits if it may leave at once
+    /// in one frame, else into a block of its own.
+    pub(crate) fn encode(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        length: usize,
+        end: bool,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), MessageError> {
+        let stream = self.sending_stream(call)?;
+        let prefix = self.prefix(length)?;
+        let framed_length = PREFIX_LEN + length;
+        let exact = if self.connection.begin_data(env, stream, framed_length, end)? {
+            env.out.extend_from_slice(&prefix);
+            encode_exactly(env.out.bytes_mut(), length, encode)
+        } else {
+            let mut block = env.pool.take(framed_length);
+            block.extend_from_slice(&prefix);
+            let exact = encode_exactly(block.tail_mut(), length, encode);
+            self.connection.send_block(env, stream, block, end)?;
+            exact
+        };
+        if end {
+            self.end_outbound(call);
+        }
+        if exact {
+            return Ok(());
+        }
+        let text = format!("a message did not encode to the {length} bytes that were announced for it");
+        Err(MessageError::Misencoded(Status::new(Code::Internal, text)))
+    }
+
+    /// Sends messages that have their prefixes already.
+    pub(crate) fn send_framed(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        block: Block,
+    ) -> Result<(), MessageError> {
+        match self.sending_stream(call) {
+            Ok(stream) => Ok(self.connection.send_block(env, stream, block, false)?),
+            Err(error) => {
+                env.pool.give(block);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends messages that have their prefixes already and stay with the caller.
+    pub(crate) fn send_framed_slice(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        messages: &[u8],
+    ) -> Result<(), MessageError> {
+        let stream = self.sending_stream(call)?;
+        Ok(self.connection.send_data(env, stream, messages, false)?)
+    }
+
+    /// Sends END_STREAM on an empty DATA frame behind all messages.
+    pub(crate) fn send_end(&mut self, env: &mut Env<'_>, call: CallKey) -> Result<(), MessageError> {
+        let stream = self.sending_stream(call)?;
+        self.connection.send_data(env, stream, &[], true)?;
+        self.end_outbound(call);
+        Ok(())
+    }
+
+    /// Ends a call with RST_STREAM, whatever its state, and has it reported.
+    pub(crate) fn reset(&mut self, env: &mut Env<'_>, call: CallKey, code: ErrorCode) {
+        let Some(slot) = self.calls.get(call) else { return };
+        if !self.lost {
+            self.connection.reset(env, slot.stream, code);
+        }
+        self.calls.end(call);
+    }
+
+    /// The prefix of a message of this length.
+    pub(crate) fn prefix(&self, length: usize) -> Result<[u8; PREFIX_LEN], TooLong> {
+        let length_max = self.send_message_bytes_max.min(u32::MAX as usize);
+        framing::prefix(length).filter(|_| length <= length_max).ok_or(TooLong { length, length_max })
+    }
+
+    fn sending_stream(&self, call: CallKey) -> Result<StreamKey, MessageError> {
+        match self.calls.get(call) {
+            Some(slot) if slot.outbound != Outbound::Ended => Ok(slot.stream),
+            _ => Err(MessageError::Gone),
+        }
+    }
+
+    fn end_outbound(&mut self, call: CallKey) {
+        if let Some(slot) = self.calls.get_mut(call) {
+            slot.outbound = Outbound::Ended;
+        }
+    }
+}
+
+/// A message is longer than this end sends, both in bytes without the prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooLong {
+    pub(crate) length: usize,
+    pub(crate) length_max: usize,
+}
+
+impl TooLong {
+    /// The status of a call that ends for this reason.
+    pub(crate) fn status(self) -> Status {
+        Status::new(Code::ResourceExhausted, self.to_string())
+    }
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { length, length_max } = self;
+        write!(f, "message of {length} bytes is longer than the limit of {length_max} bytes for sending")
+    }
+}
+
+impl From<TooLong> for MessageError {
+    fn from(error: TooLong) -> Self {
+        Self::TooLong(error)
+    }
+}
+
+impl From<SendError> for MessageError {
+    /// DATA is only ever refused because the stream is gone.
+    fn from(_: SendError) -> Self {
+        Self::Gone
+    }
+}
+
+/// Has `encode` append `length` bytes to `buffer`; whether it did. The buffer grows by `length` in any case, so that
+/// the frame around the message stays whole and the connection with it.
+fn encode_exactly(buffer: &mut Vec<u8>, length: usize, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let end = buffer.len() + length;
+    encode(buffer);
+    let exact = buffer.len() == end;
+    buffer.resize(end, 0);
+    exact
+}

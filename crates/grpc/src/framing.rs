@@ -1,0 +1,174 @@
+//! Length-prefixed messages: the 5 bytes in front of each message, and how messages are cut out of DATA.
+//!
+//! DATA boundaries mean nothing: a prefix or a message may be split anywhere, and a frame may hold many messages.
+
+use std::mem;
+
+use fulmar_base::{Block, Pool};
+
+use crate::code::Code;
+use crate::event::Body;
+use crate::status::Status;
+
+/// One byte that says whether the message is compressed, four that say how long it is, big endian.
+pub(crate) const PREFIX_LEN: usize = 5;
+
+/// Writes the prefix of a plain message of `length` bytes, or says that four bytes cannot hold the length.
+pub(crate) fn prefix(length: usize) -> Option<[u8; PREFIX_LEN]> {
+    let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
+    Some([0, a, b, c, d])
+}
+
+/// Cuts the DATA of one direction of one call into messages.
+#[derive(Debug, Default)]
+pub(crate) struct Deframer {
+    /// The prefix of the message in progress as far as it has arrived.
+    prefix: [u8; PREFIX_LEN],
+    prefix_len: u8,
+    /// The beginning of that message, unless all of it lies in one frame; or of a body that holds no messages.
+    block: Block,
+}
+
+impl Deframer {
+    /// Takes one message off the front of `bytes`. With `None`, all of `bytes` was taken and the message goes on.
+    ///
+    /// The length announced is compared with `length_max` before any memory is taken, and the block grows with the
+    /// bytes received: what a peer announces costs nothing.
+    pub(crate) fn next<'i>(
+        &mut self,
+        pool: &mut Pool,
+        bytes: &mut &'i [u8],
+        length_max: usize,
+    ) -> Result<Option<Body<'i>>, FramingError> {
+        if !self.take_prefix(bytes, length_max)? {
+            return Ok(None);
+        }
+        let length = self.length();
+        if self.block.is_empty()
+            && let Some((message, rest)) = bytes.split_at_checked(length)
+        {
+            *bytes = rest;
+            self.prefix_len = 0;
+            return Ok(Some(Body::Lent(message)));
+        }
+        let missing = length.saturating_sub(self.block.len());
+        let (part, rest) = bytes.split_at(missing.min(bytes.len()));
+        *bytes = rest;
+        if !part.is_empty() {
+            self.make_room(pool, part.len(), length);
+            self.block.extend_from_slice(part);
+        }
+        if self.block.len() < length {
+            return Ok(None);
+        }
+        self.prefix_len = 0;
+        Ok(Some(Body::Block(mem::take(&mut self.block))))
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.prefix_len > 0
+    }
+
+    /// Gives up the message in progress and gives its memory back.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.prefix_len = 0;
+        pool.give(mem::take(&mut self.block));
+    }
+
+    /// Keeps the beginning of a body that holds no messages, up to `bytes_max`; whether there is room for more.
+    pub(crate) fn quote(&mut self, pool: &mut Pool, bytes: &[u8], bytes_max: usize) -> bool {
+        let part = &bytes[..bytes.len().min(bytes_max.saturating_sub(self.block.len()))];
+        if !part.is_empty() {
+            pool.reserve(&mut self.block, part.len());
+            self.block.extend_from_slice(part);
+        }
+        self.block.len() < bytes_max
+    }
+
+    /// What [`Deframer::quote`] kept.
+    pub(crate) fn quoted(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// Completes the prefix from `bytes` and checks it; whether it is complete.
+    fn take_prefix(&mut self, bytes: &mut &[u8], length_max: usize) -> Result<bool, FramingError> {
+        let have = usize::from(self.prefix_len);
+        if have == PREFIX_LEN {
+            return Ok(true);
+        }
+        let (part, rest) = bytes.split_at(bytes.len().min(PREFIX_LEN - have));
+        self.prefix[have..have + part.len()].copy_from_slice(part);
+        self.prefix_len += part.len() as u8;
+        *bytes = rest;
+        if usize::from(self.prefix_len) < PREFIX_LEN {
+            return Ok(false);
+        }
+        match self.prefix[0] {
+            0 => {}
+            1 => return Err(FramingError::Compressed),
+            flag => return Err(FramingError::Flag(flag)),
+        }
+        let length = self.length();
+        if length > length_max {
+            return Err(FramingError::TooLong { length, length_max });
+        }
+        Ok(true)
+    }
+
+    /// The length that a complete prefix announces.
+    fn length(&self) -> usize {
+        let [_, a, b, c, d] = self.prefix;
+        u32::from_be_bytes([a, b, c, d]) as usize
+    }
+
+    /// Makes room for `more` bytes: twice what will have arrived, so that a long message is copied a few times at
+    /// most, but no more than the message needs.
+    fn make_room(&mut self, pool: &mut Pool, more: usize, length: usize) {
+        let held = self.block.len();
+        let needed = held.saturating_add(more);
+        if needed > self.block.capacity() {
+            let target = needed.saturating_mul(2).min(length);
+            pool.reserve(&mut self.block, target.saturating_sub(held));
+        }
+    }
+}
+
+/// Why DATA is not a sequence of messages this end accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FramingError {
+    /// The first byte of a prefix is neither 0 nor 1.
+    Flag(u8),
+    /// A message is marked as compressed though no encoding was agreed.
+    Compressed,
+    /// A message is longer than this end accepts.
+    TooLong { length: usize, length_max: usize },
+    /// The stream ended inside a message.
+    Truncated,
+}
+
+impl FramingError {
+    /// The status of a call that ends for this reason.
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Self::Flag(flag) => Status::new(
+                Code::Internal,
+                format!(
+                    "message prefix begins with {flag:#04x}, which is neither 0 (plain) nor 1 (compressed)"
+                ),
+            ),
+            Self::Compressed => Status::new(
+                Code::Internal,
+                "message is marked as compressed, but grpc-encoding names no encoding",
+            ),
+            Self::TooLong { length, length_max } => Status::new(
+                Code::ResourceExhausted,
+                format!("received message of {length} bytes is longer than the limit of {length_max} bytes"),
+            ),
+            Self::Truncated => Status::new(Code::Internal, "stream ended inside a message"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

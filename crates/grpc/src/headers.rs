@@ -1,0 +1,321 @@
+//! The field lists of gRPC: what goes in front of messages and behind them, read and written.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use fulmar_http2::{Field, Indexing};
+
+use crate::code::Code;
+use crate::metadata::{MetadataMap, is_reserved};
+use crate::routes::{MethodId, Routes};
+use crate::status::Status;
+use crate::{base64, percent, timeout};
+
+/// The media type of gRPC, of which a subtype may name the format of the messages.
+const CONTENT_TYPE: &[u8] = b"application/grpc";
+
+/// The encoding of messages that are not compressed.
+const IDENTITY: &[u8] = b"identity";
+
+/// A serialized `google.rpc.Status`.
+const STATUS_DETAILS: &[u8] = b"grpc-status-details-bin";
+
+/// What a request asks for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: MethodId,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Why a request is answered at once.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is not gRPC: HTTP status 415.
+    NotGrpc,
+    /// It is not a POST: HTTP status 405.
+    NotPost,
+    /// It is a call that ends before it begins.
+    Status(Status),
+}
+
+/// Reads the field list of a request; the metadata in it is added to `metadata`.
+pub(crate) fn read_request<'f>(
+    fields: impl Iterator<Item = Field<'f>>,
+    routes: &Routes,
+    content_subtype: &str,
+    metadata: &mut MetadataMap,
+) -> Result<Request, Refusal> {
+    let mut is_post = false;
+    let mut path = &b""[..];
+    let mut subtype = None;
+    let mut encoding = IDENTITY;
+    let mut timeout = None;
+    let mut faulty = None;
+    for Field { name, value, indexing } in fields {
+        match name {
+            b":method" => is_post = value == b"POST",
+            b":path" => path = value,
+            b"content-type" => subtype = read_content_type(value),
+            b"grpc-encoding" => encoding = value,
+            b"grpc-timeout" => timeout = Some(value),
+            _ if is_reserved(name) && name != b"user-agent" => {}
+            _ => {
+                if metadata.append_received(name, value, indexing == Indexing::Never).is_err() {
+                    faulty = Some(name);
+                }
+            }
+        }
+    }
+    let Some(subtype) = subtype else { return Err(Refusal::NotGrpc) };
+    if !is_post {
+        return Err(Refusal::NotPost);
+    }
+    if !subtype.is_empty() && !subtype.eq_ignore_ascii_case(content_subtype.as_bytes()) {
+        let subtype = subtype.escape_ascii();
+        return refuse(
+            Code::Unimplemented,
+            format!("messages in format {subtype} are not supported: this server speaks {content_subtype}"),
+        );
+    }
+    let Some(method) = routes.get(path) else {
+        return refuse(Code::Unimplemented, format!("unknown method {}", path.escape_ascii()));
+    };
+    if encoding != IDENTITY {
+        let text = format!("grpc-encoding {} is not supported", encoding.escape_ascii());
+        return refuse(Code::Unimplemented, text);
+    }
+    if let Some(name) = faulty {
+        return refuse(Code::Internal, format!("value of metadata {} is not base64", name.escape_ascii()));
+    }
+    let timeout = match timeout {
+        None => None,
+        Some(value) => match timeout::decode(value) {
+            Some(Duration::ZERO) => {
+                return refuse(Code::DeadlineExceeded, "deadline had passed when the call arrived");
+            }
+            Some(timeout) => Some(timeout),
+            None => {
+                let text = format!("grpc-timeout {:?} is malformed", value.escape_ascii().to_string());
+                return refuse(Code::Internal, text);
+            }
+        },
+    };
+    Ok(Request { method, timeout })
+}
+
+fn refuse(code: Code, message: impl Into<Cow<'static, str>>) -> Result<Request, Refusal> {
+    Err(Refusal::Status(Status::new(code, message)))
+}
+
+/// What the head of a request says besides its metadata.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHead<'f> {
+    pub(crate) scheme: &'f str,
+    pub(crate) authority: &'f str,
+    pub(crate) path: &'f str,
+    /// The value of `grpc-timeout`; empty for none.
+    pub(crate) timeout: &'f [u8],
+    pub(crate) user_agent: &'f str,
+    pub(crate) content_type: &'f str,
+}
+
+/// The field list of a request, in the order that `PROTOCOL-HTTP2.md` gives: what defines the call before its metadata.
+pub(crate) fn request_fields<'f>(
+    head: RequestHead<'f>,
+    metadata: &'f MetadataMap,
+) -> impl Iterator<Item = Field<'f>> + Clone {
+    let timeout = Field::new(b"grpc-timeout", head.timeout).without_indexing();
+    let authority = Field::new(b":authority", head.authority.as_bytes());
+    [Field::new(b":method", b"POST"), Field::new(b":scheme", head.scheme.as_bytes())]
+        .into_iter()
+        .chain([Field::new(b":path", head.path.as_bytes())])
+        .chain((!head.authority.is_empty()).then_some(authority))
+        .chain([Field::new(b"te", b"trailers")])
+        .chain((!head.timeout.is_empty()).then_some(timeout))
+        .chain([
+            Field::new(b"content-type", head.content_type.as_bytes()),
+            Field::new(b"grpc-accept-encoding", IDENTITY),
+            Field::new(b"user-agent", head.user_agent.as_bytes()),
+        ])
+        .chain(metadata_fields(metadata))
+}
+
+/// What opens an answer.
+pub(crate) fn response_fields(metadata: &MetadataMap) -> impl Iterator<Item = Field<'_>> + Clone {
+    RESPONSE_HEAD.into_iter().chain(metadata_fields(metadata))
+}
+
+const RESPONSE_HEAD: [Field<'static>; 2] =
+    [Field::new(b":status", b"200"), Field::new(b"content-type", CONTENT_TYPE)];
+
+/// An answer to what is not gRPC. It names what would be.
+pub(crate) const NOT_GRPC: [Field<'static>; 2] =
+    [Field::new(b":status", b"415"), Field::new(b"accept", CONTENT_TYPE)];
+
+/// An answer to another HTTP method.
+pub(crate) const NOT_POST: [Field<'static>; 5] = [
+    Field::new(b":status", b"405"),
+    Field::new(b"allow", b"POST"),
+    Field::new(b"content-type", CONTENT_TYPE),
+    Field::new(b"grpc-status", b"13"),
+    Field::new(b"grpc-message", b"a gRPC call is a POST"),
+];
+
+/// A status as it goes over the wire: its encoded parts lie in memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct StatusText {
+    bytes: Vec<u8>,
+    message_len: usize,
+}
+
+impl StatusText {
+    /// Encodes message and details of a status.
+    pub(crate) fn encode(&mut self, status: &Status) {
+        self.bytes.clear();
+        percent::encode(status.message(), &mut self.bytes);
+        self.message_len = self.bytes.len();
+        base64::encode(status.details(), &mut self.bytes);
+    }
+
+    /// Cuts the message so that it takes at most `bytes_max` and drops the details.
+    pub(crate) fn shorten(&mut self, bytes_max: usize) {
+        self.message_len = self.message_len.min(bytes_max);
+        // Not inside a percent-encoded byte.
+        if let Some(at) = self.bytes[..self.message_len].iter().rposition(|&byte| byte == b'%')
+            && self.message_len - at < 3
+        {
+            self.message_len = at;
+        }
+        self.bytes.truncate(self.message_len);
+    }
+
+    /// The fields of the status encoded last, which has this code.
+    pub(crate) fn fields(&self, code: Code) -> impl Iterator<Item = Field<'_>> + Clone {
+        let (message, details) = self.bytes.split_at(self.message_len);
+        let message = Field::new(b"grpc-message", message).without_indexing();
+        let details = Field::new(STATUS_DETAILS, details).without_indexing();
+        std::iter::once(Field::new(b"grpc-status", code.as_wire().as_bytes()))
+            .chain((!message.value.is_empty()).then_some(message))
+            .chain((!details.value.is_empty()).then_some(details))
+    }
+}
+
+/// What goes in front of a status that is the whole answer.
+pub(crate) fn trailers_only_head<'f>(code: Code) -> impl Iterator<Item = Field<'f>> + Clone {
+    // The client may have failed to see what this server decodes (compression.md).
+    let accept = Field::new(b"grpc-accept-encoding", IDENTITY);
+    RESPONSE_HEAD.into_iter().chain((code == Code::Unimplemented).then_some(accept))
+}
+
+/// Metadata on its way out, without what is not its to say.
+pub(crate) fn metadata_fields(metadata: &MetadataMap) -> impl Iterator<Item = Field<'_>> + Clone {
+    metadata.raw_iter().filter(|(name, ..)| !is_reserved(name)).map(|(name, value, sensitive)| {
+        if sensitive { Field::sensitive(name, value) } else { Field::new(name, value) }
+    })
+}
+
+/// What a field list of an answer says, headers and trailers alike.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// 0 for none, or one that is no number of three digits.
+    pub(crate) http_status: u16,
+    pub(crate) is_grpc: bool,
+    /// The start of a content-type that is not gRPC.
+    pub(crate) content_type: String,
+    /// An encoding of messages that this end cannot undo.
+    pub(crate) unknown_encoding: Option<String>,
+    /// The status in it; what it means depends on where the list stands.
+    pub(crate) status: Option<Status>,
+    /// Metadata that is not what its name says.
+    pub(crate) fault: Option<Status>,
+}
+
+/// Reads a field list of an answer; the metadata in it is added to `metadata`.
+pub(crate) fn read_answer<'f>(fields: impl Iterator<Item = Field<'f>>, metadata: &mut MetadataMap) -> Answer {
+    let mut answer = Answer::default();
+    let mut code = None;
+    let (mut message, mut details) = (&b""[..], &b""[..]);
+    for Field { name, value, indexing } in fields {
+        match name {
+            b":status" => answer.http_status = read_http_status(value),
+            b"content-type" => match read_content_type(value) {
+                Some(_) => answer.is_grpc = true,
+                None => answer.content_type = quote(value),
+            },
+            b"grpc-status" => code = Some(Code::from_wire(value)),
+            b"grpc-message" => message = value,
+            STATUS_DETAILS => details = value,
+            b"grpc-encoding" if value != IDENTITY => answer.unknown_encoding = Some(quote(value)),
+            _ if is_reserved(name) => {}
+            _ => {
+                if metadata.append_received(name, value, indexing == Indexing::Never).is_err() {
+                    let text = format!("value of metadata {} is not base64", name.escape_ascii());
+                    answer.fault = Some(Status::new(Code::Internal, text));
+                }
+            }
+        }
+    }
+    answer.status = code.map(|code| read_status(code, message, details));
+    answer
+}
+
+/// A status off the wire. Details that are not base64 are left out: they must not hide the status.
+fn read_status(code: Code, message: &[u8], details: &[u8]) -> Status {
+    let message = if message.is_empty() { Cow::Borrowed("") } else { Cow::Owned(percent::decode(message)) };
+    let status = Status::new(code, message);
+    let mut decoded = Vec::new();
+    if details.is_empty() || base64::decode(details, &mut decoded).is_err() {
+        return status;
+    }
+    status.with_details(decoded)
+}
+
+/// The status of an answer that has none of its own.
+pub(crate) fn foreign_status(answer: &Answer) -> Status {
+    match answer.http_status {
+        200 if answer.is_grpc => Status::new(Code::Unknown, "answer has no grpc-status"),
+        200 if answer.content_type.is_empty() => Status::new(Code::Unknown, "answer has no content-type"),
+        200 => {
+            let text = format!("answer is not gRPC but has content-type {}", answer.content_type);
+            Status::new(Code::Unknown, text)
+        }
+        0 => Status::new(Code::Unknown, "answer has no valid HTTP status"),
+        http => Status::new(
+            Code::from_http_status(http),
+            format!("answer is not gRPC but has HTTP status {http}"),
+        ),
+    }
+}
+
+/// The subtype of a gRPC content-type, empty for none; `None` if it is not gRPC. What merely begins with
+/// `application/grpc`, such as `application/grpc-web`, is not.
+fn read_content_type(value: &[u8]) -> Option<&[u8]> {
+    let (media_type, rest) = value.split_at_checked(CONTENT_TYPE.len())?;
+    if !media_type.eq_ignore_ascii_case(CONTENT_TYPE) {
+        return None;
+    }
+    match rest.split_first() {
+        None | Some((b';', _)) => Some(b""),
+        Some((b'+', subtype)) => {
+            Some(subtype.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii_end())
+        }
+        Some(_) => None,
+    }
+}
+
+/// An HTTP status (RFC 9110 §15): three digits; 0 for anything else.
+fn read_http_status(value: &[u8]) -> u16 {
+    if value.len() != 3 || !value.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    value.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0'))
+}
+
+/// The start of a value, fit for the message of a status.
+fn quote(value: &[u8]) -> String {
+    const QUOTED_BYTES_MAX: usize = 100;
+    value[..value.len().min(QUOTED_BYTES_MAX)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests;

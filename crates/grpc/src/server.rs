@@ -1,0 +1,164 @@
+//! The server's end of a connection.
+
+use std::borrow::Cow;
+use std::mem;
+use std::sync::Arc;
+
+use fulmar_base::{Closed, Env, Input, Instant};
+use fulmar_http2::{Error, ErrorCode, Role};
+
+use crate::call::CallKey;
+use crate::config::Config;
+use crate::end::End;
+use crate::event::Event;
+use crate::headers::StatusText;
+use crate::metadata::MetadataMap;
+use crate::routes::Routes;
+
+mod answer;
+mod receive;
+
+/// The server's end of one connection: calls in, answers out.
+///
+/// # The loop contract
+///
+/// Poke one thing (bytes received, a deadline, a verb such as [`reply`](Self::reply)); drain
+/// [`next_event`](Self::next_event) until it says `None`, always with the same [`Input`]; run what became ready, which
+/// may poke again; call [`transmit`](Self::transmit), and drain once more; write what is in `env.out`; arm a timer for
+/// [`next_deadline`](Self::next_deadline). Never wait while an event or output is left.
+///
+/// # The life of a call
+///
+/// [`Event::Begin`], then any number of [`Event::Message`], [`Event::HalfClosed`] when the client has sent its last one,
+/// and once [`Event::Finished`]. The user answers meanwhile or afterwards with [`reply`](Self::reply), or with
+/// [`send_headers`](Self::send_headers), messages and [`finish`](Self::finish). `Finished` comes when the last byte of
+/// the answer was handed over, or when the call was ended from outside: by the client, by its deadline
+/// (RST_STREAM(CANCEL), as `PROTOCOL-HTTP2.md` asks), by a fault in what the client sent, which the engine answers, or
+/// by the end of the connection. Whatever runs for the call is to be stopped then.
+pub struct Server {
+    end: End,
+    routes: Arc<Routes>,
+    /// The message format that requests may name.
+    content_subtype: Cow<'static, str>,
+    status_text: StatusText,
+}
+
+impl Server {
+    /// The server's end of a new connection.
+    pub fn new(config: Config, routes: Arc<Routes>) -> Self {
+        let end = End::new(Role::Server, &config);
+        Self { end, routes, content_subtype: config.content_subtype, status_text: StatusText::default() }
+    }
+
+    /// What happened next, or `None` when `input` holds no whole frame any more and nothing else has happened.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over: a GOAWAY that says why is in `env.out`. Call [`closed`](Self::closed).
+    pub fn next_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+    ) -> Result<Option<Event<'i>>, Error> {
+        loop {
+            if let Some(piece) = self.end.next_piece(env, input) {
+                if let Some(event) = self.on_piece(env, piece) {
+                    return Ok(Some(event));
+                }
+            } else if let Some(call) = self.end.calls.next_ended() {
+                self.end.calls.remove(env.pool, call);
+                return Ok(Some(Event::Finished { call }));
+            } else if self.end.lost {
+                return Ok(None);
+            } else {
+                let Some(event) = self.end.connection.next_event(env, input)? else { return Ok(None) };
+                if let Some(event) = self.on_stream_event(env, input, event) {
+                    return Ok(Some(event));
+                }
+            }
+        }
+    }
+
+    /// Moves what waits to `env.out`, as far as windows and room allow, and with it what the HTTP/2 engine collects:
+    /// call it after each round of events and verbs, then drain [`next_event`](Self::next_event) again.
+    pub fn transmit(&mut self, env: &mut Env<'_>) {
+        self.end.transmit(env);
+    }
+
+    /// Whether [`next_event`](Self::next_event) has something to say that needs no more input.
+    pub fn has_events(&self) -> bool {
+        self.end.has_events()
+    }
+
+    /// When [`on_deadline`](Self::on_deadline) wants to be called, at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.end.next_deadline()
+    }
+
+    /// Time has passed: ends the calls whose deadline has come, with RST_STREAM(CANCEL) and [`Event::Finished`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next_event`](Self::next_event).
+    pub fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
+        while let Some(call) = self.end.calls.pop_expired(env.now) {
+            self.end.reset(env, call, ErrorCode::Cancel);
+        }
+        self.end.on_deadline(env)
+    }
+
+    /// The connection is lost or given up: all its calls are over, and [`next_event`](Self::next_event) says so of each.
+    pub fn closed(&mut self, env: &mut Env<'_>, _closed: &Closed) {
+        self.end.lost = true;
+        self.end.connection.close(env);
+        self.end.calls.end_all(|_| {});
+    }
+
+    /// Takes no new calls, tells the client so, and lets those it has go on.
+    pub fn shutdown(&mut self, env: &mut Env<'_>) {
+        if !self.end.lost {
+            self.end.connection.drain(env);
+        }
+    }
+
+    /// Whether the last call is over after [`shutdown`](Self::shutdown), so that the connection may be closed.
+    pub fn is_drained(&self) -> bool {
+        self.end.calls.len() == 0 && (self.end.lost || self.end.connection.is_drained())
+    }
+
+    /// The number of calls begun and not reported as finished.
+    pub fn calls(&self) -> usize {
+        self.end.calls.len()
+    }
+
+    /// When the client gives the call up; `None` also for a call that is over.
+    pub fn deadline(&self, call: CallKey) -> Option<Instant> {
+        self.end.calls.get(call)?.deadline
+    }
+
+    /// The metadata of the request; empty after [`take_metadata`](Self::take_metadata) and for a call that is over.
+    pub fn metadata(&self, call: CallKey) -> &MetadataMap {
+        self.end.calls.get(call).map_or(MetadataMap::EMPTY, |slot| &slot.metadata)
+    }
+
+    /// Swaps the metadata of the request into `into`, whose memory serves a later call.
+    pub fn take_metadata(&mut self, call: CallKey, into: &mut MetadataMap) {
+        into.clear();
+        if let Some(slot) = self.end.calls.get_mut(call) {
+            mem::swap(&mut slot.metadata, into);
+        }
+    }
+
+    /// The application took a message of `message_bytes` ([`Body::len`](crate::Body::len)): the client may send as much
+    /// again. To be called once for each message handed over; bytes that are never released stop the stream once they
+    /// fill its window, and keep a call at a window and a message of memory.
+    pub fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
+        self.end.release(env, call, message_bytes);
+    }
+
+    /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for
+    /// [`Event::Writable`], queues without a bound. 0 for a call that is over.
+    pub fn may_send(&self, call: CallKey) -> usize {
+        self.end.may_send(call)
+    }
+}

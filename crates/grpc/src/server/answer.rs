@@ -1,0 +1,275 @@
+//! What a server sends.
+
+use fulmar_base::{Block, Env};
+use fulmar_http2::{ErrorCode, Field, SendError, StreamKey};
+
+use super::Server;
+use crate::call::{CallKey, Inbound, Outbound};
+use crate::code::Code;
+use crate::end::MessageError;
+use crate::event::Gone;
+use crate::headers::{self, Refusal, StatusText};
+use crate::metadata::MetadataMap;
+use crate::status::Status;
+
+/// What is kept of the message of a status when the trailers are larger than the client accepts, in bytes.
+const SHORTENED_MESSAGE_BYTES_MAX: usize = 512;
+
+/// Answering.
+impl Server {
+    /// Sends the headers of the answer. Not needed for a call without metadata: the first message brings them along.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over or has its headers already, or if the metadata is larger than the client accepts:
+    /// the call ends with `RESOURCE_EXHAUSTED` then.
+    pub fn send_headers(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        metadata: &MetadataMap,
+    ) -> Result<(), Gone> {
+        let slot =
+            self.end.calls.get_mut(call).filter(|slot| slot.outbound == Outbound::Headers).ok_or(Gone)?;
+        let fields = headers::response_fields(metadata);
+        match self.end.connection.send_headers(env, slot.stream, fields, false) {
+            Ok(()) => {
+                slot.outbound = Outbound::Messages;
+                Ok(())
+            }
+            Err(SendError::HeadersTooLarge { size, limit }) => {
+                self.fail(env, call, &too_large("metadata", size, limit));
+                Err(Gone)
+            }
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over. A message longer than `send_message_bytes_max` ends it with `RESOURCE_EXHAUSTED`.
+    pub fn send_message(&mut self, env: &mut Env<'_>, call: CallKey, message: &[u8]) -> Result<(), Gone> {
+        self.encode_message(env, call, message.len(), |buffer| buffer.extend_from_slice(message))
+    }
+
+    /// Sends a message of `length` bytes, which `encode` appends: if it may leave at once, straight to `env.out`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_message`](Self::send_message). A message that has not the length announced resets the call.
+    pub fn encode_message(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        length: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Gone> {
+        self.admit(env, call, length)?;
+        self.open_answer(env, call)?;
+        let sent = self.end.encode(env, call, length, false, encode);
+        self.settle(env, call, sent)
+    }
+
+    /// Sends whole messages that have their prefixes already.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over; the block is back in the pool.
+    pub fn send_framed(&mut self, env: &mut Env<'_>, call: CallKey, messages: Block) -> Result<(), Gone> {
+        if self.open_answer(env, call).is_err() {
+            env.pool.give(messages);
+            return Err(Gone);
+        }
+        let sent = self.end.send_framed(env, call, messages);
+        self.settle(env, call, sent)
+    }
+
+    /// [`send_framed`](Self::send_framed) of bytes that stay with the caller: what cannot leave at once is copied.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over.
+    pub fn send_framed_slice(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        messages: &[u8],
+    ) -> Result<(), Gone> {
+        self.open_answer(env, call)?;
+        let sent = self.end.send_framed_slice(env, call, messages);
+        self.settle(env, call, sent)
+    }
+
+    /// Answers with one message and `OK`: headers, message and trailers in one go. If the headers have been sent,
+    /// `metadata` is left out.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_headers`](Self::send_headers) and [`encode_message`](Self::encode_message).
+    pub fn reply(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        metadata: &MetadataMap,
+        length: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+        trailers: &MetadataMap,
+    ) -> Result<(), Gone> {
+        self.admit(env, call, length)?;
+        if self.end.calls.get(call).ok_or(Gone)?.outbound == Outbound::Headers {
+            self.send_headers(env, call, metadata)?;
+        }
+        self.encode_message(env, call, length, encode)?;
+        self.finish(env, call, &Status::default(), trailers)
+    }
+
+    /// Ends the answer with a status and trailers: those of the status and the ones given. Where nothing was sent
+    /// before, one header block is the whole answer. The call is reported as finished when its last byte was handed
+    /// over; what the client still sends is thrown away, and it is asked to stop.
+    ///
+    /// Trailers larger than the client accepts are left out: a call that would have been `OK` is
+    /// `RESOURCE_EXHAUSTED` then, another keeps its code and the beginning of its message.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over.
+    pub fn finish(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        status: &Status,
+        trailers: &MetadataMap,
+    ) -> Result<(), Gone> {
+        let slot =
+            self.end.calls.get_mut(call).filter(|slot| slot.outbound != Outbound::Ended).ok_or(Gone)?;
+        let stream = slot.stream;
+        let whole_answer = slot.outbound == Outbound::Headers;
+        let half_closed = slot.inbound == Inbound::Ended;
+        slot.outbound = Outbound::Ended;
+        slot.inbound = Inbound::Ended;
+        slot.deframer.clear(env.pool);
+        if self.send_status(env, stream, status, trailers, whole_answer).is_err() {
+            self.end.calls.end(call);
+            return Err(Gone);
+        }
+        if !half_closed {
+            // The client need not send the rest (RFC 9113 §8.1).
+            self.end.connection.reset(env, stream, ErrorCode::NoError);
+            if self.end.connection.stream_id(stream).is_none() {
+                // Nothing waited in front of the reset: no event will follow.
+                self.end.calls.end(call);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a call for a reason of the engine's, and reports it at once: its last bytes may take their time.
+    pub(super) fn fail(&mut self, env: &mut Env<'_>, call: CallKey, status: &Status) {
+        let _ = self.finish(env, call, status, MetadataMap::EMPTY);
+        self.end.calls.end(call);
+    }
+
+    /// Answers a request that begins no call.
+    pub(super) fn refuse(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        half_closed: bool,
+        refusal: &Refusal,
+    ) {
+        let connection = &mut self.end.connection;
+        let sent = match refusal {
+            Refusal::NotGrpc => connection.send_headers(env, stream, headers::NOT_GRPC, true).is_ok(),
+            Refusal::NotPost => connection.send_headers(env, stream, headers::NOT_POST, true).is_ok(),
+            Refusal::Status(status) => {
+                self.send_status(env, stream, status, MetadataMap::EMPTY, true).is_ok()
+            }
+        };
+        if sent && !half_closed {
+            self.end.connection.reset(env, stream, ErrorCode::NoError);
+        }
+    }
+
+    /// Sends a status: as trailers, or with all that makes a whole answer of it.
+    fn send_status(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        status: &Status,
+        trailers: &MetadataMap,
+        whole_answer: bool,
+    ) -> Result<(), Gone> {
+        let (connection, text) = (&mut self.end.connection, &mut self.status_text);
+        let mut code = status.code();
+        text.encode(status);
+        let metadata = headers::metadata_fields(status.metadata()).chain(headers::metadata_fields(trailers));
+        let fields = status_fields(code, text, whole_answer, metadata);
+        match connection.send_headers(env, stream, fields, true) {
+            Ok(()) => return Ok(()),
+            Err(SendError::HeadersTooLarge { size, limit }) if code == Code::Ok => {
+                code = Code::ResourceExhausted;
+                text.encode(&too_large("trailers", size, limit));
+            }
+            Err(SendError::HeadersTooLarge { .. }) => text.shorten(SHORTENED_MESSAGE_BYTES_MAX),
+            Err(_) => return Err(Gone),
+        }
+        let fields = status_fields(code, text, whole_answer, std::iter::empty());
+        connection.send_headers(env, stream, fields, true).map_err(|_| {
+            // A client that accepts no status at all.
+            connection.reset(env, stream, ErrorCode::InternalError);
+            Gone
+        })
+    }
+
+    /// Sends headers without metadata in front of the first message.
+    fn open_answer(&mut self, env: &mut Env<'_>, call: CallKey) -> Result<(), Gone> {
+        match self.end.calls.get(call).map(|slot| slot.outbound) {
+            Some(Outbound::Headers) => self.send_headers(env, call, MetadataMap::EMPTY),
+            Some(Outbound::Messages) => Ok(()),
+            Some(Outbound::Ended) | None => Err(Gone),
+        }
+    }
+
+    /// Ends the call, while nothing of the message was sent, if it is too long to be sent.
+    fn admit(&mut self, env: &mut Env<'_>, call: CallKey, length: usize) -> Result<(), Gone> {
+        match self.end.prefix(length) {
+            Ok(_) => Ok(()),
+            Err(error) => self.settle(env, call, Err(error.into())),
+        }
+    }
+
+    /// Draws the consequences of a message that was not sent.
+    fn settle(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        sent: Result<(), MessageError>,
+    ) -> Result<(), Gone> {
+        match sent {
+            Ok(()) => return Ok(()),
+            Err(MessageError::Gone) => {}
+            Err(MessageError::TooLong(error)) => self.fail(env, call, &error.status()),
+            Err(MessageError::Misencoded(_)) => self.end.reset(env, call, ErrorCode::InternalError),
+        }
+        Err(Gone)
+    }
+}
+
+/// The fields of a status, as trailers or as a whole answer.
+fn status_fields<'f>(
+    code: Code,
+    text: &'f StatusText,
+    whole_answer: bool,
+    metadata: impl Iterator<Item = Field<'f>> + Clone,
+) -> impl Iterator<Item = Field<'f>> + Clone {
+    let head = whole_answer.then(|| headers::trailers_only_head(code)).into_iter().flatten();
+    head.chain(text.fields(code)).chain(metadata)
+}
+
+fn too_large(what: &str, size: usize, limit: usize) -> Status {
+    let text =
+        format!("{what} of the answer of {size} bytes exceed the {limit} bytes that the client accepts");
+    Status::new(Code::ResourceExhausted, text)
+}

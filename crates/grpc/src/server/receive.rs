@@ -1,0 +1,110 @@
+//! What a server does with what it receives.
+
+use fulmar_base::{Env, Input};
+use fulmar_http2::{Event as StreamEvent, StreamKey};
+
+use super::Server;
+use crate::call::{CallKey, Inbound, NewCall, Outbound};
+use crate::end::Piece;
+use crate::event::Event;
+use crate::headers;
+use crate::metadata::MetadataMap;
+
+/// What is written into a stream of which nothing is known yet. No key of a call is this number.
+const NEW: u64 = 0;
+
+/// What is written into a stream that was answered at once. No call has this key.
+const REFUSED: u64 = u64::MAX;
+
+impl Server {
+    pub(super) fn on_stream_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        event: StreamEvent<'i>,
+    ) -> Option<Event<'i>> {
+        match event {
+            StreamEvent::Headers { stream, end } => {
+                if self.end.connection.user(stream) == Some(NEW) {
+                    return self.begin(env, input, stream, end);
+                }
+                // Trailers of a request: gRPC gives them no meaning besides the end.
+                self.end.on_data(input, stream, &[], end);
+                None
+            }
+            StreamEvent::Data { stream, bytes, end } => {
+                self.end.on_data(input, stream, bytes, end);
+                None
+            }
+            StreamEvent::Reset { stream, user, .. } | StreamEvent::Closed { stream, user } => {
+                let call = self.end.calls.with_user(stream, user)?;
+                self.end.calls.remove(env.pool, call);
+                Some(Event::Finished { call })
+            }
+            StreamEvent::Writable { stream } => {
+                let call = self.call_on(stream)?;
+                let slot = self.end.calls.get(call)?;
+                (slot.outbound != Outbound::Ended).then_some(Event::Writable { call })
+            }
+            // A client's GOAWAY says that it takes no pushes, and there are none.
+            StreamEvent::GoAway { .. }
+            | StreamEvent::Pong { .. }
+            | StreamEvent::Ready
+            | StreamEvent::StreamSlotFree => None,
+        }
+    }
+
+    pub(super) fn on_piece<'i>(&mut self, env: &mut Env<'_>, piece: Piece<'i>) -> Option<Event<'i>> {
+        match piece {
+            Piece::Message { call, body } => Some(Event::Message { call, body }),
+            Piece::End { call } => {
+                self.end.calls.get_mut(call)?.inbound = Inbound::Ended;
+                Some(Event::HalfClosed { call })
+            }
+            Piece::Fault { call, error } => {
+                self.fail(env, call, &error.status());
+                None
+            }
+        }
+    }
+
+    /// A request has arrived: it begins a call, or is answered at once.
+    fn begin<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        stream: StreamKey,
+        end: bool,
+    ) -> Option<Event<'i>> {
+        let mut metadata = self.end.calls.take_map();
+        let fields = self.end.connection.fields();
+        let request = headers::read_request(fields, &self.routes, &self.content_subtype, &mut metadata);
+        let request = match request {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.end.calls.give_map(metadata);
+                self.end.connection.set_user(stream, REFUSED);
+                self.refuse(env, stream, end, &refusal);
+                return None;
+            }
+        };
+        let deadline = request.timeout.map(|timeout| env.now.saturating_add(timeout));
+        let new = NewCall {
+            stream,
+            inbound: Inbound::Messages,
+            outbound: Outbound::Headers,
+            deadline,
+            metadata,
+            trailers: MetadataMap::new(),
+        };
+        let call = self.end.calls.insert(&mut self.end.connection, new);
+        if end {
+            self.end.on_data(input, stream, &[], true);
+        }
+        Some(Event::Begin { call, method: request.method, deadline })
+    }
+
+    fn call_on(&self, stream: StreamKey) -> Option<CallKey> {
+        self.end.calls.on_stream(&self.end.connection, stream)
+    }
+}
