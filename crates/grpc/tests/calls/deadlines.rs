@@ -1,0 +1,168 @@
+//! Deadlines, at the end that set them and at the other.
+
+use std::time::Duration;
+
+use fulmar_grpc::{Code, MetadataMap, Status};
+use fulmar_http2::ErrorCode;
+
+use crate::support::{ECHO, Happened, Pair, RST_STREAM, call_frames, finish, reply, send};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Starts a call with this timeout and carries it to the server.
+fn call_with_timeout(pair: &mut Pair, timeout: Duration) -> fulmar_grpc::CallKey {
+    let call = pair.start_with(ECHO, &MetadataMap::new(), Some(timeout), Some(b"question"), true);
+    pair.run();
+    call
+}
+
+fn cancels(wire: &[u8]) -> usize {
+    let cancel = ErrorCode::Cancel.as_u32().to_be_bytes();
+    call_frames(wire).iter().filter(|frame| frame.kind == RST_STREAM && frame.payload == cancel).count()
+}
+
+/// Wire rules 6 and 7.
+#[test]
+fn the_server_learns_the_deadline() {
+    let mut pair = Pair::new();
+    let now = pair.server.now;
+    for timeout in [Duration::from_nanos(1), Duration::from_millis(250), 30 * SECOND, 100_000_000 * SECOND] {
+        call_with_timeout(&mut pair, timeout);
+        let Happened::Begin { deadline: Some(deadline), call, .. } = pair.server.next() else {
+            panic!("a call with a deadline begins");
+        };
+        let seen = deadline.saturating_duration_since(now);
+        assert!(seen >= timeout && seen <= timeout + timeout / 100, "{timeout:?} arrives as {seen:?}");
+        assert_eq!(pair.server.end.deadline(call), Some(deadline));
+        pair.server.log.clear();
+    }
+    pair.start_with(ECHO, &MetadataMap::new(), None, Some(b"question"), true);
+    pair.run();
+    assert!(matches!(pair.server.next(), Happened::Begin { deadline: None, .. }));
+}
+
+/// Wire rule 9.
+#[test]
+fn the_client_gives_up_at_its_deadline() {
+    let mut pair = Pair::new();
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    send(&mut pair.server, at_server, b"part");
+    pair.run();
+    pair.client.log.clear();
+    pair.server.log.clear();
+    let deadline = pair.client.end.next_deadline().expect("the call has one");
+    assert!(deadline <= pair.client.now.saturating_add(SECOND));
+
+    let just_before = pair.client.now.saturating_add(SECOND - Duration::from_nanos(1));
+    pair.client.advance_to(just_before);
+    assert_eq!(pair.client.take_log(), []);
+    pair.client.advance_to(just_before.saturating_add(Duration::from_nanos(1)));
+    let outcome = pair.client.outcome();
+    assert_eq!(outcome.code, Code::DeadlineExceeded);
+    assert!(!outcome.message.is_empty());
+    pair.run();
+    assert_eq!(cancels(&pair.to_server), 1);
+    assert_eq!(pair.server.take_log(), [Happened::Finished { call: at_server, outcome: None }]);
+    pair.assert_at_rest();
+}
+
+/// Wire rule 8.
+#[test]
+fn the_server_cancels_at_the_deadline() {
+    let mut pair = Pair::new();
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    pair.server.log.clear();
+    let later = pair.server.now.saturating_add(2 * SECOND);
+    pair.server.advance_to(later);
+    assert_eq!(pair.server.take_log(), [Happened::Finished { call: at_server, outcome: None }]);
+    // The clock of the client has come past the deadline too, but its timer has not fired yet.
+    pair.client.now = later;
+    pair.run();
+    assert_eq!(cancels(&pair.to_client), 1);
+    assert_eq!(pair.client.outcome().code, Code::DeadlineExceeded, "built at the client");
+    pair.assert_at_rest();
+}
+
+/// Wire rule 8: a client whose own deadline has not come has been cancelled.
+#[test]
+fn a_cancellation_before_the_own_deadline_is_a_cancellation() {
+    let mut pair = Pair::new();
+    call_with_timeout(&mut pair, SECOND);
+    pair.server.begun();
+    pair.server.advance_to(pair.server.now.saturating_add(2 * SECOND));
+    pair.run();
+    assert_eq!(pair.client.outcome().code, Code::Cancelled);
+}
+
+/// Wire rule 8: what the server says after the deadline does not count.
+#[test]
+fn an_answer_after_the_deadline_is_late() {
+    let mut pair = Pair::new();
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    pair.server.log.clear();
+    reply(&mut pair.server, at_server, b"answer");
+    let later = pair.client.now.saturating_add(SECOND);
+    pair.client.advance_to(later);
+    pair.run();
+    assert_eq!(pair.client.outcome().code, Code::DeadlineExceeded);
+    pair.server.log.clear();
+    pair.assert_at_rest();
+}
+
+/// Wire rule 7.
+#[test]
+fn a_deadline_that_has_passed_runs_nothing() {
+    let mut pair = Pair::new();
+    let start = fulmar_grpc::Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: Some(Duration::ZERO),
+        deadline: None,
+    };
+    pair.client
+        .act(|client, env| client.start(env, start, Some(b"question"), true))
+        .expect("the call starts");
+    pair.run();
+    assert_eq!(pair.client.outcome().code, Code::DeadlineExceeded);
+    assert_eq!(pair.server.take_log(), []);
+    pair.assert_at_rest();
+}
+
+#[test]
+fn a_call_that_ends_in_time_leaves_no_timer() {
+    let mut pair = Pair::new();
+    let idle = (pair.client.end.next_deadline(), pair.server.end.next_deadline());
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    finish(&mut pair.server, at_server, &Status::ok(""));
+    pair.run();
+    assert_eq!(pair.client.outcome().code, Code::Ok);
+    assert_eq!((pair.client.end.next_deadline(), pair.server.end.next_deadline()), idle);
+    pair.server.log.clear();
+    pair.advance(10 * SECOND);
+    assert_eq!((pair.client.take_log(), pair.server.take_log()), (vec![], vec![]));
+    pair.assert_at_rest();
+}
+
+#[test]
+fn deadlines_of_many_calls_come_in_order() {
+    let mut pair = Pair::new();
+    let mut expected = Vec::new();
+    for seconds in [5, 1, 4, 2, 3] {
+        let call = call_with_timeout(&mut pair, seconds * SECOND);
+        expected.push((seconds, call));
+    }
+    expected.sort();
+    for (_, call) in expected {
+        let now = pair.client.now.saturating_add(SECOND);
+        pair.client.advance_to(now);
+        let ended: Vec<_> = pair.client.take_log();
+        assert!(
+            matches!(&ended[..], [Happened::Finished { call: ended, .. }] if *ended == call),
+            "{ended:?}"
+        );
+    }
+}
