@@ -5,8 +5,7 @@ use crate::{DecodeError, DecodeErrorKind, FieldList, Indexing, Overflow, TABLE_B
 
 /// Decodes the header blocks that arrive on one connection, in their order.
 ///
-/// Memory: at most the dynamic table's maximum size rounded up to a power of two, and 12 bytes for each of its entries. It
-/// grows with what the table holds.
+/// Memory grows with what the table holds, up to [`memory_bytes_max`](Self::memory_bytes_max).
 pub struct Decoder {
     table: DynamicTable,
     /// What this end allows the table to be, in bytes.
@@ -96,6 +95,12 @@ impl Decoder {
     /// Bytes of memory held, used or not.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to for a table of `table_bytes_max` bytes: 7 KiB for one of
+    /// 4 KiB.
+    pub fn memory_bytes_max(table_bytes_max: usize) -> usize {
+        DynamicTable::memory_bytes_max(table_bytes_max)
     }
 
     /// Takes the size updates off the start of a block (RFC 7541 §6.3).

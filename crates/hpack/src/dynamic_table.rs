@@ -60,13 +60,14 @@ impl DynamicTable {
         let lowered = size_max < self.size_max;
         self.size_max = size_max.min(TABLE_BYTES_MAX);
         self.evict_down_to(self.size_max);
-        if lowered && self.ring.len() > self.capacity_max() {
-            self.move_to_ring_of(self.capacity_max());
+        if lowered && self.ring.len() > ring_bytes_max(self.size_max) {
+            self.move_to_ring_of(ring_bytes_max(self.size_max));
             self.entries.shrink_to_fit();
         }
     }
 
     /// The entry of this age: 0 is the newest, which has index 62 on the wire.
+    #[inline]
     pub(crate) fn get(&self, age: usize) -> Option<EntryView<'_>> {
         let position = self.entries.len().checked_sub(1)?.checked_sub(age)?;
         Some(EntryView { ring: &self.ring, entry: *self.entries.get(position)? })
@@ -110,21 +111,22 @@ impl DynamicTable {
         self.ring.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to while the maximum size is at most `size_max`.
+    pub(crate) fn memory_bytes_max(size_max: usize) -> usize {
+        // A vector that grows takes up to twice what it needs, and room for four from the first one on.
+        let entries = match entries_max(size_max) {
+            0 => 0,
+            entries => (2 * entries).max(4),
+        };
+        ring_bytes_max(size_max) + entries * size_of::<Entry>()
+    }
+
     fn evict_down_to(&mut self, size: usize) {
         while self.size() > size {
             let Some(oldest) = self.entries.pop_front() else { return };
             let bytes = oldest.name_bytes as usize + oldest.value_bytes as usize;
             self.head = self.wrap(self.head + bytes);
             self.used -= bytes;
-        }
-    }
-
-    /// The most memory that the ring ever needs.
-    fn capacity_max(&self) -> usize {
-        if self.size_max <= FIELD_OVERHEAD_BYTES {
-            0
-        } else {
-            self.size_max.next_power_of_two().max(CAPACITY_MIN)
         }
     }
 
@@ -165,25 +167,41 @@ impl EntryView<'_> {
     }
 
     pub(crate) fn append_name_to(&self, out: &mut Vec<u8>) {
-        let (first, second) = parts(self.ring, self.entry.start as usize, self.name_bytes());
-        out.extend_from_slice(first);
-        out.extend_from_slice(second);
+        self.append_first_to(self.name_bytes(), out);
     }
 
     /// Name and value, one behind the other.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
-        let bytes = self.name_bytes() + self.value_bytes();
-        let (first, second) = parts(self.ring, self.entry.start as usize, bytes);
-        out.extend_from_slice(first);
-        out.extend_from_slice(second);
+        self.append_first_to(self.name_bytes() + self.value_bytes(), out);
     }
 
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         name.len() == self.name_bytes() && self.equals_at(0, name)
     }
 
-    pub(crate) fn has_value(&self, value: &[u8]) -> bool {
-        value.len() == self.value_bytes() && self.equals_at(self.name_bytes(), value)
+    /// Whether these are its name and value.
+    #[inline]
+    pub(crate) fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        if name.len() != self.name_bytes() || value.len() != self.value_bytes() {
+            return false;
+        }
+        let start = self.entry.start as usize;
+        match self.ring.get(start..start + name.len() + value.len()) {
+            Some(strings) => {
+                let (own_name, own_value) = strings.split_at(name.len());
+                own_name == name && own_value == value
+            }
+            None => self.equals_at(0, name) && self.equals_at(name.len(), value),
+        }
+    }
+
+    #[inline]
+    fn append_first_to(&self, bytes: usize, out: &mut Vec<u8>) {
+        let (first, second) = parts(self.ring, self.entry.start as usize, bytes);
+        out.extend_from_slice(first);
+        if !second.is_empty() {
+            out.extend_from_slice(second);
+        }
     }
 
     fn equals_at(&self, offset: usize, bytes: &[u8]) -> bool {
@@ -191,6 +209,19 @@ impl EntryView<'_> {
         let (first, second) = parts(self.ring, start, bytes.len());
         let (head, tail) = bytes.split_at(first.len());
         head == first && tail == second
+    }
+}
+
+/// The largest number of entries in a table of this maximum size.
+pub(crate) fn entries_max(size_max: usize) -> usize {
+    size_max.min(TABLE_BYTES_MAX) / FIELD_OVERHEAD_BYTES
+}
+
+/// The most memory that the ring of a table of this maximum size needs.
+fn ring_bytes_max(size_max: usize) -> usize {
+    match size_max.min(TABLE_BYTES_MAX) {
+        0..=FIELD_OVERHEAD_BYTES => 0,
+        size_max => size_max.next_power_of_two().max(CAPACITY_MIN),
     }
 }
 

@@ -1,7 +1,7 @@
 use crate::dynamic_table::DynamicTable;
-use crate::hash::hash;
+use crate::hash::{combine, hash};
 use crate::match_index::{FieldHash, MatchIndex};
-use crate::static_table::{self, STATIC_COUNT};
+use crate::static_table::{self, STATIC_COUNT, StaticName};
 use crate::{Field, Indexing, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, integer};
 
 /// Encodes the header blocks that leave on one connection, in their order.
@@ -9,8 +9,7 @@ use crate::{Field, Indexing, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, inte
 /// A field that is in a table is sent as its index; else its name is, if that is in a table. Strings are Huffman encoded where
 /// that makes them shorter. A field larger than the dynamic table does not enter it.
 ///
-/// Memory: at most the dynamic table's maximum size rounded up to a power of two, and for each of its entries 12 bytes and
-/// twice 24 bytes to find it by. It grows with what the table holds.
+/// Memory grows with what the table holds, up to [`memory_bytes_max`](Self::memory_bytes_max).
 pub struct Encoder {
     table: DynamicTable,
     index: MatchIndex,
@@ -63,22 +62,28 @@ impl Encoder {
         self.table.memory_bytes() + self.index.memory_bytes()
     }
 
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to for a table of `table_bytes_max` bytes: 10 KiB for one of
+    /// 4 KiB.
+    pub fn memory_bytes_max(table_bytes_max: usize) -> usize {
+        DynamicTable::memory_bytes_max(table_bytes_max) + MatchIndex::memory_bytes_max(table_bytes_max)
+    }
+
     #[inline]
     fn encode_field(&mut self, field: Field<'_>, out: &mut Vec<u8>) {
-        let name_hash = hash(0, field.name);
+        let name_hash = hash(field.name);
         let static_name = static_table::find_name(field.name, name_hash);
         if field.indexing == Indexing::Never {
             let hash = FieldHash { field: 0, name: name_hash as u32 };
-            return self.encode_literal(field, static_name.map(|name| name.index), hash, out);
+            return self.encode_literal(field, static_name.map(StaticName::index), hash, out);
         }
         if let Some(index) = static_name.and_then(|name| name.with_value(field.value)) {
             return integer::encode(index, 7, 0x80, out);
         }
-        let hash = FieldHash { field: hash(name_hash, field.value) as u32, name: name_hash as u32 };
+        let hash = FieldHash { field: combine(name_hash, hash(field.value)) as u32, name: name_hash as u32 };
         if let Some(age) = self.index.find_field(&self.table, hash, field.name, field.value) {
             return integer::encode(STATIC_COUNT + 1 + age, 7, 0x80, out);
         }
-        self.encode_literal(field, static_name.map(|name| name.index), hash, out);
+        self.encode_literal(field, static_name.map(StaticName::index), hash, out);
     }
 
     fn encode_literal(

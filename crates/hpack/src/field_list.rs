@@ -23,6 +23,9 @@ pub enum Overflow {
     String,
 }
 
+/// The largest list, whatever the limits: entries address the arena with 32 bits.
+const SIZE_MAX: usize = u32::MAX as usize;
+
 #[derive(Copy, Clone)]
 struct Entry {
     start: u32,
@@ -49,12 +52,12 @@ impl FieldList {
     /// [`overflow`](Self::overflow) is set.
     pub fn push(&mut self, field: Field<'_>) {
         self.discard_tail();
-        if self.overflow.is_none() && self.fits_arena(field.name.len(), field.value.len()) {
+        let limits =
+            DecodeLimits { list_bytes_max: usize::MAX, fields_max: usize::MAX, string_bytes_max: usize::MAX };
+        if self.admits(field.name.len(), field.value.len(), &limits) {
             self.bytes.extend_from_slice(field.name);
             self.bytes.extend_from_slice(field.value);
             self.commit(field.name.len(), field.indexing);
-        } else {
-            self.set_overflow(Overflow::ListBytes);
         }
     }
 
@@ -95,17 +98,38 @@ impl FieldList {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to in a list that is only decoded into, under these limits and
+    /// with a table of at most `table_bytes_max` bytes.
+    pub fn memory_bytes_max(limits: &DecodeLimits, table_bytes_max: usize) -> usize {
+        // Behind the list lie the name and value in hand. A vector that grows takes up to twice what it needs, and room for four
+        // entries from the first one on.
+        let strings = limits.string_bytes_max.max(table_bytes_max).saturating_add(1).saturating_mul(2);
+        let bytes = limits.list_bytes_max.saturating_add(strings).saturating_mul(2);
+        let fields = limits.fields_max.min(limits.list_bytes_max / FIELD_OVERHEAD_BYTES);
+        bytes.saturating_add((2 * fields).max(4) * size_of::<Entry>())
+    }
+
+    /// Empties the list and gives its memory back if it is more than `memory_bytes`, so that a rare large list is not paid
+    /// for ever after.
+    pub fn clear_down_to(&mut self, memory_bytes: usize) {
+        self.clear();
+        if self.memory_bytes() > memory_bytes {
+            *self = Self::new();
+        }
+    }
+
     /// Whether a further field with strings of so many bytes stays within `limits`; if not, sets the overflow.
+    #[inline]
     pub(crate) fn admits(&mut self, name_bytes: usize, value_bytes: usize, limits: &DecodeLimits) -> bool {
-        let field_size = name_bytes.saturating_add(value_bytes).saturating_add(FIELD_OVERHEAD_BYTES);
         if self.overflow.is_some() {
-        } else if name_bytes.max(value_bytes) > limits.string_bytes_max {
+            return false;
+        }
+        let size = name_bytes.saturating_add(value_bytes).saturating_add(self.size + FIELD_OVERHEAD_BYTES);
+        if name_bytes.max(value_bytes) > limits.string_bytes_max {
             self.overflow = Some(Overflow::String);
         } else if self.entries.len() >= limits.fields_max {
             self.overflow = Some(Overflow::Fields);
-        } else if self.size.saturating_add(field_size) > limits.list_bytes_max
-            || !self.fits_arena(name_bytes, value_bytes)
-        {
+        } else if size > limits.list_bytes_max.min(SIZE_MAX) {
             self.overflow = Some(Overflow::ListBytes);
         }
         self.overflow.is_none()
@@ -130,6 +154,7 @@ impl FieldList {
     }
 
     /// Makes a field of the tail, whose first `name_bytes` are the name. The caller has asked [`admits`](Self::admits).
+    #[inline]
     pub(crate) fn commit(&mut self, name_bytes: usize, indexing: Indexing) {
         let start = self.committed();
         let value_bytes = self.bytes.len() - start - name_bytes;
@@ -145,11 +170,6 @@ impl FieldList {
     /// End of the last field in the arena.
     fn committed(&self) -> usize {
         self.size - self.entries.len() * FIELD_OVERHEAD_BYTES
-    }
-
-    /// Entries address the arena with 32 bits.
-    fn fits_arena(&self, name_bytes: usize, value_bytes: usize) -> bool {
-        self.committed().saturating_add(name_bytes).saturating_add(value_bytes) <= u32::MAX as usize
     }
 }
 

@@ -16,18 +16,23 @@ pub(crate) enum Decoded {
 
 /// Appends the string that `input` encodes, unless it has more than `bytes_max` bytes.
 ///
-/// One look-up in a table of 2 KiB takes a symbol of up to ten bits, which is all of printable ASCII save 21 characters.
+/// One look-up in a table of 16 KiB takes one or two symbols, as many as there are in twelve bits.
 pub(crate) fn decode(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<Decoded, DecodeErrorKind> {
     let end_max = out.len().saturating_add(bytes_max);
-    // No symbol has fewer than five bits.
-    out.reserve((input.len().saturating_mul(8) / 5).min(bytes_max));
+    // One byte more than can come, because two are written where one is meant.
+    out.reserve((input.len().saturating_mul(8) / LENGTH_MIN).min(bytes_max) + 1);
     let mut bits = BitReader { rest: input, window: 0, valid: 0 };
     loop {
         bits.refill();
-        let (symbol, length) = match SHORT_CODES[(bits.window >> (64 - SHORT_BITS)) as usize] {
-            LONG_CODE => long_code(bits.window),
-            code => (code >> 8, u32::from(code & 0xff)),
-        };
+        let step = STEPS[(bits.window >> (64 - STEP_BITS)) as usize];
+        let end = out.len() + usize::from(step.count);
+        if step.count > 0 && u32::from(step.bits) <= bits.valid && end <= end_max {
+            out.extend_from_slice(&step.symbols);
+            out.truncate(end);
+            bits.skip(step.bits.into());
+            continue;
+        }
+        let (symbol, length) = first_code(bits.window);
         if length > bits.valid {
             return bits.check_padding();
         }
@@ -38,8 +43,7 @@ pub(crate) fn decode(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Resul
             return Ok(Decoded::TooLong);
         }
         out.push(symbol as u8);
-        bits.window <<= length;
-        bits.valid -= length;
+        bits.skip(length);
     }
 }
 
@@ -99,6 +103,11 @@ impl BitReader<'_> {
         }
     }
 
+    fn skip(&mut self, bits: u32) {
+        self.window <<= bits;
+        self.valid -= bits;
+    }
+
     /// The bits left are no whole symbol: they must be the padding, fewer than eight bits and all ones.
     fn check_padding(&self) -> Result<Decoded, DecodeErrorKind> {
         let padding = self.window.leading_ones();
@@ -110,11 +119,10 @@ impl BitReader<'_> {
     }
 }
 
-/// The symbol and length of the code of more than [`SHORT_BITS`] bits at the top of `window`.
-#[cold]
-fn long_code(window: u64) -> (u16, u32) {
+/// The symbol and length of the code at the top of `window`, for what [`STEPS`] does not settle: long codes and the end.
+fn first_code(window: u64) -> (u16, u32) {
     let code = (window >> (64 - LENGTH_MAX)) as u32;
-    let mut length = SHORT_BITS as usize + 1;
+    let mut length = LENGTH_MIN;
     // The codes of the greatest length reach to the end, so the loop ends there at the latest.
     while length < LENGTH_MAX as usize && code >= CODE_ENDS[length] {
         length += 1;
@@ -124,15 +132,25 @@ fn long_code(window: u64) -> (u16, u32) {
     (SYMBOLS[rank], length as u32)
 }
 
+/// What the next [`STEP_BITS`] bits begin with: as many whole codes as fit, at most two.
+#[derive(Copy, Clone)]
+struct Step {
+    symbols: [u8; 2],
+    /// Number of symbols; none where the first code is longer.
+    count: u8,
+    /// Bits of their codes.
+    bits: u8,
+}
+
 /// Number of symbols: the octets and EOS.
 const SYMBOL_COUNT: usize = 257;
 const EOS: u16 = 256;
+/// Bits of the shortest code.
+const LENGTH_MIN: usize = 5;
 /// Bits of the longest code.
 const LENGTH_MAX: u32 = 30;
-/// Bits that one look-up in [`SHORT_CODES`] sees.
-const SHORT_BITS: u32 = 10;
-/// The entry of [`SHORT_CODES`] for the first bits of a longer code.
-const LONG_CODE: u16 = 0;
+/// Bits that one look-up in [`STEPS`] sees: two of the more frequent symbols, which have five or six.
+const STEP_BITS: u32 = 12;
 
 /// Bits of the code of each symbol (RFC 7541 Appendix B).
 #[rustfmt::skip]
@@ -164,9 +182,8 @@ static RANKS: [u16; LENGTH_MAX as usize + 1] = ranks();
 static CODE_ENDS: [u32; LENGTH_MAX as usize + 1] = code_ends();
 /// The code of each symbol, in the lower bits.
 static CODES: [u32; SYMBOL_COUNT] = codes();
-/// For each value of the next [`SHORT_BITS`] bits, the symbol they begin with (upper octet) and its length (lower octet), or
-/// [`LONG_CODE`].
-static SHORT_CODES: [u16; 1 << SHORT_BITS] = short_codes();
+/// What each value of the next [`STEP_BITS`] bits begins with.
+static STEPS: [Step; 1 << STEP_BITS] = steps();
 
 const fn symbols() -> [u16; SYMBOL_COUNT] {
     let mut next = ranks();
@@ -224,24 +241,51 @@ const fn codes() -> [u32; SYMBOL_COUNT] {
     codes
 }
 
-const fn short_codes() -> [u16; 1 << SHORT_BITS] {
+const fn steps() -> [Step; 1 << STEP_BITS] {
+    let firsts = first_symbols();
+    let mut steps = [Step { symbols: [0; 2], count: 0, bits: 0 }; 1 << STEP_BITS];
+    let mut pattern = 0;
+    while pattern < 1 << STEP_BITS {
+        let first = firsts[pattern];
+        if first != NONE {
+            let length = LENGTHS[first as usize];
+            // The bits behind the first code, moved up, with zeros behind them.
+            let second = firsts[pattern << length & ((1 << STEP_BITS) - 1)];
+            let step = &mut steps[pattern];
+            step.symbols[0] = first as u8;
+            (step.count, step.bits) = (1, length);
+            if second != NONE && length as u32 + LENGTHS[second as usize] as u32 <= STEP_BITS {
+                step.symbols[1] = second as u8;
+                (step.count, step.bits) = (2, length + LENGTHS[second as usize]);
+            }
+        }
+        pattern += 1;
+    }
+    steps
+}
+
+/// No symbol: the code is longer than [`STEP_BITS`] bits.
+const NONE: u16 = u16::MAX;
+
+/// The symbol that each value of the next [`STEP_BITS`] bits begins with, or [`NONE`].
+const fn first_symbols() -> [u16; 1 << STEP_BITS] {
     let codes = codes();
-    let mut table = [LONG_CODE; 1 << SHORT_BITS];
+    let mut firsts = [NONE; 1 << STEP_BITS];
     let mut symbol = 0;
     while symbol < SYMBOL_COUNT {
         let length = LENGTHS[symbol] as u32;
-        if length <= SHORT_BITS {
-            let spare_bits = SHORT_BITS - length;
+        if length <= STEP_BITS {
+            let spare_bits = STEP_BITS - length;
             let first = (codes[symbol] as usize) << spare_bits;
             let mut behind = 0;
             while behind < 1 << spare_bits {
-                table[first + behind] = (symbol as u16) << 8 | length as u16;
+                firsts[first + behind] = symbol as u16;
                 behind += 1;
             }
         }
         symbol += 1;
     }
-    table
+    firsts
 }
 
 #[cfg(test)]

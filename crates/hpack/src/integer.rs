@@ -9,6 +9,7 @@ const CONTINUATION_OCTETS_MAX: u32 = 5;
 const VALUE_MAX: u64 = u32::MAX as u64;
 
 /// Takes an integer off the front of `input`; the bits of the first octet above the prefix are ignored.
+#[inline]
 pub(crate) fn decode(input: &mut &[u8], prefix_bits: u32) -> Result<usize, DecodeErrorKind> {
     let (&first, rest) = input.split_first().ok_or(DecodeErrorKind::Truncated)?;
     *input = rest;
@@ -17,6 +18,7 @@ pub(crate) fn decode(input: &mut &[u8], prefix_bits: u32) -> Result<usize, Decod
     if prefix < prefix_max { Ok(prefix) } else { decode_continuation(input, prefix_max as u64) }
 }
 
+#[cold]
 fn decode_continuation(input: &mut &[u8], prefix: u64) -> Result<usize, DecodeErrorKind> {
     let mut value = prefix;
     for octet_number in 0..CONTINUATION_OCTETS_MAX {
@@ -34,6 +36,7 @@ fn decode_continuation(input: &mut &[u8], prefix: u64) -> Result<usize, DecodeEr
 }
 
 /// Appends `value`; `pattern` holds the bits of the first octet above the prefix.
+#[inline]
 pub(crate) fn encode(value: usize, prefix_bits: u32, pattern: u8, out: &mut Vec<u8>) {
     let prefix_max = prefix_max(prefix_bits);
     if value < prefix_max {

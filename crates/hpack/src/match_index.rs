@@ -1,4 +1,4 @@
-use crate::dynamic_table::DynamicTable;
+use crate::dynamic_table::{DynamicTable, entries_max};
 
 /// Finds entries of an encoder's dynamic table by hash: the newest one with a name and value, and the newest one with a name.
 ///
@@ -60,8 +60,7 @@ impl MatchIndex {
             first,
             |link| link.older.by_field,
             |link, age| {
-                link.hash.field == hash.field
-                    && table.get(age).is_some_and(|entry| entry.has_name(name) && entry.has_value(value))
+                link.hash.field == hash.field && table.get(age).is_some_and(|entry| entry.is(name, value))
             },
         )
     }
@@ -97,6 +96,12 @@ impl MatchIndex {
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buckets.capacity() * size_of::<Bucket>() + self.links.capacity() * size_of::<Link>()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to for a table of at most this size.
+    pub(crate) fn memory_bytes_max(size_max: usize) -> usize {
+        let count = entries_max(size_max).next_power_of_two().max(BUCKETS_MIN);
+        count * (size_of::<Bucket>() + size_of::<Link>())
     }
 
     #[inline]

@@ -9,58 +9,67 @@ pub(crate) const STATIC_COUNT: usize = 61;
 /// A name that the static table has, in one entry or in several that follow one another.
 #[derive(Copy, Clone)]
 pub(crate) struct StaticName {
-    /// Index of the first entry.
-    pub(crate) index: usize,
+    /// Index of the first entry; 0 in an empty slot.
+    first: u8,
+    /// Number of entries.
+    count: u8,
 }
 
 /// The entry with this index, counted from 1.
+#[inline]
 pub(crate) fn get(index: usize) -> Option<&'static Field<'static>> {
-    ENTRIES.get(index.checked_sub(1)?)
+    ENTRIES.get(index.wrapping_sub(1))
 }
 
-/// Finds a name by its [`hash`] from state 0.
+/// Finds a name by its [`hash`].
 #[inline]
 pub(crate) fn find_name(name: &[u8], name_hash: u64) -> Option<StaticName> {
     let mut slot = name_hash as usize % SLOT_COUNT;
     loop {
-        let index = usize::from(SLOTS[slot]);
-        // Half of the slots are empty, so the search ends.
-        if get(index)?.name == name {
-            return Some(StaticName { index });
+        let found = SLOTS[slot];
+        // More than half of the slots are empty, so the search ends.
+        if get(found.index())?.name == name {
+            return Some(found);
         }
         slot = (slot + 1) % SLOT_COUNT;
     }
 }
 
 impl StaticName {
+    /// The index of the first entry with this name.
+    pub(crate) fn index(self) -> usize {
+        self.first.into()
+    }
+
     /// The index of the entry with this name and `value`.
     #[inline]
     pub(crate) fn with_value(self, value: &[u8]) -> Option<usize> {
-        let name = get(self.index)?.name;
-        (self.index..=STATIC_COUNT)
-            .map_while(|index| Some((index, get(index).filter(|entry| entry.name == name)?)))
-            .find_map(|(index, entry)| (entry.value == value).then_some(index))
+        let first = self.index();
+        (first..first + usize::from(self.count))
+            .find(|index| get(*index).is_some_and(|entry| entry.value == value))
     }
 }
 
 /// Slots of the index by name; a power of two, at least twice the number of names.
 const SLOT_COUNT: usize = 128;
 
-/// Open addressing by the hash of the name: index of the name's first entry, or 0.
-static SLOTS: [u8; SLOT_COUNT] = slots();
+/// Open addressing by the hash of the name.
+static SLOTS: [StaticName; SLOT_COUNT] = slots();
 
-const fn slots() -> [u8; SLOT_COUNT] {
-    let mut slots = [0; SLOT_COUNT];
+const fn slots() -> [StaticName; SLOT_COUNT] {
+    let mut slots = [StaticName { first: 0, count: 0 }; SLOT_COUNT];
     let mut position = 0;
+    let mut slot = 0;
     while position < STATIC_COUNT {
         let name = ENTRIES[position].name;
         if position == 0 || !equal(ENTRIES[position - 1].name, name) {
-            let mut slot = hash(0, name) as usize % SLOT_COUNT;
-            while slots[slot] != 0 {
+            slot = hash(name) as usize % SLOT_COUNT;
+            while slots[slot].count != 0 {
                 slot = (slot + 1) % SLOT_COUNT;
             }
-            slots[slot] = position as u8 + 1;
+            slots[slot].first = position as u8 + 1;
         }
+        slots[slot].count += 1;
         position += 1;
     }
     slots
@@ -81,7 +90,7 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-const ENTRIES: [Field<'static>; STATIC_COUNT] = [
+static ENTRIES: [Field<'static>; STATIC_COUNT] = [
     Field::new(b":authority", b""),
     Field::new(b":method", b"GET"),
     Field::new(b":method", b"POST"),
@@ -155,9 +164,9 @@ mod tests {
         for (position, entry) in ENTRIES.iter().enumerate() {
             let index = position + 1;
             assert_eq!(get(index), Some(entry));
-            let name = find_name(entry.name, hash(0, entry.name)).unwrap();
-            assert_eq!(get(name.index).map(|first| first.name), Some(entry.name));
-            assert!(name.index == 1 || get(name.index - 1).map(|before| before.name) != Some(entry.name));
+            let name = find_name(entry.name, hash(entry.name)).unwrap();
+            assert_eq!(get(name.index()).map(|first| first.name), Some(entry.name));
+            assert!(name.index() == 1 || get(name.index() - 1).map(|before| before.name) != Some(entry.name));
             assert_eq!(name.with_value(entry.value), Some(index));
             assert_eq!(name.with_value(b"another value"), None);
         }
@@ -167,7 +176,7 @@ mod tests {
     fn what_is_not_in_the_table_is_not_found() {
         assert_eq!((get(0), get(62), get(usize::MAX)), (None, None, None));
         for name in [&b""[..], b"te", b":statu", b":status2", b"grpc-timeout"] {
-            assert!(find_name(name, hash(0, name)).is_none());
+            assert!(find_name(name, hash(name)).is_none());
             // Whatever the hash says.
             assert!((0..128).all(|slot| find_name(name, slot).is_none()));
         }

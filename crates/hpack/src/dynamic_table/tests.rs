@@ -32,10 +32,16 @@ fn assert_same(table: &DynamicTable, model: &Model) {
     assert!(table.size() <= table.size_max());
     for (age, (name, value)) in model.entries.iter().enumerate() {
         let entry = table.get(age).unwrap();
-        assert!(entry.has_name(name) && entry.has_value(value));
-        assert!(
-            !entry.has_name(&[name, &b"x"[..]].concat()) && !entry.has_value(&[value, &b"x"[..]].concat())
-        );
+        assert!(entry.has_name(name) && entry.is(name, value));
+        let mut other = [&name[..], value].concat();
+        if let Some(octet) = other.get_mut(age * 7 % (name.len() + value.len()).max(1)) {
+            *octet ^= 1;
+            let (other_name, other_value) = other.split_at(name.len());
+            assert!(!entry.is(other_name, other_value));
+            assert_eq!(entry.has_name(other_name), other_name == name);
+        }
+        let longer = [value, &b"x"[..]].concat();
+        assert!(!entry.is(name, &longer) && !entry.is(&longer, name));
         let mut strings = Vec::new();
         entry.append_to(&mut strings);
         assert_eq!(strings, [&name[..], value].concat());
@@ -112,22 +118,24 @@ fn memory_grows_with_what_the_table_holds_and_goes_when_the_maximum_is_lowered()
     for _ in 0..10_000 {
         table.insert(b"name", &[b'v'; 200]);
     }
-    // The ring has at most the maximum; entries are few beside it.
-    assert!(table.memory_bytes() < (1 << 20) + (1 << 18), "{}", table.memory_bytes());
+    assert!(table.memory_bytes() <= DynamicTable::memory_bytes_max(1 << 20), "{}", table.memory_bytes());
+    table.set_size_max(4096);
+    assert!(table.memory_bytes() <= DynamicTable::memory_bytes_max(4096), "{}", table.memory_bytes());
+    assert_eq!(table.len(), 4096 / 236);
     table.set_size_max(0);
     assert_eq!(table.memory_bytes(), 0);
 }
 
 #[test]
-fn a_full_table_takes_no_more_memory() {
-    let mut table = DynamicTable::new(4096);
-    let mut random = Random::new(7);
-    for _ in 0..500 {
-        table.insert(b"", &random.bytes(40));
+fn no_content_takes_more_memory_than_the_maximum() {
+    for size_max in [0, 32, 33, 64, 100, 1000, 4096, 5000] {
+        let mut table = DynamicTable::new(size_max);
+        for length in [0, 1, 10, 100, size_max.saturating_sub(32), 0] {
+            for _ in 0..300 {
+                table.insert(b"", &vec![b'v'; length]);
+            }
+            let memory_bytes = table.memory_bytes();
+            assert!(memory_bytes <= DynamicTable::memory_bytes_max(size_max), "{size_max}: {memory_bytes}");
+        }
     }
-    let memory_bytes = table.memory_bytes();
-    for _ in 0..5000 {
-        table.insert(b"", &random.bytes(40));
-    }
-    assert!(table.memory_bytes() <= memory_bytes.max(4096 + 128 * 12));
 }

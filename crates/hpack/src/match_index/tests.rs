@@ -90,7 +90,7 @@ fn numbers_that_come_up_again_neither_match_wrongly_nor_loop() {
     for value in 0..8_u8 {
         let hash = FieldHash { field: u32::from(value), name: 0 };
         if let Some(age) = index.find_field(&table, hash, b"n", &[value]) {
-            assert!(table.get(age).is_some_and(|entry| entry.has_value(&[value])));
+            assert!(table.get(age).is_some_and(|entry| entry.is(b"n", &[value])));
         }
         assert_eq!(index.find_name(&table, hash, b"absent"), None);
     }

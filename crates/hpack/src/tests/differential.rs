@@ -85,8 +85,8 @@ fn our_decoder_reads_what_the_oracle_writes() {
 
 #[test]
 fn bad_blocks_are_judged_as_the_oracle_judges_them_or_stricter() {
-    let same: usize = (0..400).map(compare_on_random_blocks).sum();
-    assert!(same > 1000, "only {same} blocks compared");
+    let same: usize = (0..150).map(compare_on_random_blocks).sum();
+    assert!(same > 400, "only {same} blocks compared");
 }
 
 /// Decodes blocks of one connection with both, until one of them gives up; returns the number of blocks compared.
