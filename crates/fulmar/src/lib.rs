@@ -1,1 +1,77 @@
-//! A gRPC transport for services that care about latency: no allocation per message, no runtime needed.
+//! Fulmar: a gRPC transport for services that care about latency.
+//!
+//! - Servers whose handlers run on the thread that read the request: [`Server`].
+//! - Clients that need no runtime: [`blocking`] ones whose calling thread does the I/O, and asynchronous ones, [`Channel`], whose
+//!   futures run under any executor.
+//! - No allocation per message in steady state, and a limit on everything.
+//!
+//! Most users let `fulmar-build` generate a client and a server trait from a `.proto` file; what generated code does, everyone can
+//! do by hand:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use fulmar::{Channel, LocalReactor, Raw, Request, Response, Router, Server, Service, Status};
+//!
+//! struct Greeter(Arc<()>);
+//!
+//! impl Service for Greeter {
+//!     fn name(&self) -> &'static str {
+//!         "demo.Greeter"
+//!     }
+//!
+//!     fn register(&self, router: &mut Router) {
+//!         router.unary("/demo.Greeter/Greet", &self.0, |_, request: Request<Raw>| async move {
+//!             let name = String::from_utf8_lossy(request.get_ref().as_ref()).into_owned();
+//!             Ok(Response::new(Raw::from(format!("hello {name}").into_bytes())))
+//!         });
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().add_service(Greeter(Arc::default())).bind("127.0.0.1:0")?;
+//! let endpoint = format!("http://{}", server.local_addr()?);
+//!
+//! // Both ends on this thread. `server.run()` would serve on threads of its own.
+//! let mut reactor = LocalReactor::new()?;
+//! reactor.serve(server)?;
+//! let reply = reactor.block_on(async {
+//!     let channel = Channel::connect(endpoint).await?;
+//!     let reply: Response<Raw> = channel.unary("/demo.Greeter/Greet", Raw::from(b"world".to_vec())).await?;
+//!     Ok::<_, Box<dyn std::error::Error>>(reply)
+//! })?;
+//! assert_eq!(reply.get_ref().as_ref(), b"hello world");
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod blocking;
+mod call;
+mod client;
+mod error;
+mod host;
+mod local;
+mod metadata_lease;
+mod payload;
+mod request;
+mod response;
+mod server;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use call::{Duplex, Replies, Requests, Streaming, Upload};
+pub use client::{Channel, ChannelBuilder, ClientReactor};
+pub use error::{ConnectError, ServerError};
+pub use fulmar_grpc::{Code, MetadataError, MetadataMap, Status};
+pub use fulmar_http2::Config as Http2Config;
+pub use local::LocalReactor;
+pub use payload::{Payload, Raw};
+pub use request::{IntoRequest, Request};
+pub use response::Response;
+pub use server::{Router, RunningServer, Server, ServerBuilder, ServerHandle, Service};
+
+/// Locks, whatever happened to an earlier holder: no user code runs under our locks, so what they guard is consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,363 @@
+//! The blocking channel: one connection, driven by whoever calls.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use fulmar_base::{Closed, Instant, Plain};
+use fulmar_grpc::Status;
+use fulmar_reactor::{Lone, clock};
+
+use super::{Duplex, Streaming, Upload};
+use crate::call::cell::CellState;
+use crate::call::{CallCell, CellShape, Inbound};
+use crate::client::endpoint::{ClientEndpoint, Command};
+use crate::client::target::Target;
+use crate::client::{ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply};
+use crate::error::ConnectError;
+use crate::host::resolver;
+use crate::local::refuse_on_reactor;
+use crate::metadata_lease::{MetadataLease, MetadataShelf};
+use crate::payload::Payload;
+use crate::request::{CallContext, IntoRequest};
+use crate::response::Response;
+
+/// How often one call is given to a connection: again after one that turned out to take no calls, and once more.
+const STARTS_MAX: usize = 3;
+
+/// Recycled call cells: calls run one at a time, so few are ever out.
+const SPARE_CELLS_MAX: usize = 4;
+
+/// A connection to a server, for one thread at a time: the calling thread writes and reads the socket itself.
+///
+/// It is `Send` but not `Clone`, and calls take `&mut self`: they run one after the other. Between calls nothing moves, so a
+/// server with keepalive may close an idle connection; each call first looks at what has arrived, and a connection that is dead or
+/// told to end is replaced before the call leaves. For many callers, or for life between calls, use the asynchronous
+/// [`Channel`](crate::Channel).
+///
+/// ```no_run
+/// use fulmar::{Raw, Response, blocking::Channel};
+///
+/// let mut channel = Channel::connect("http://127.0.0.1:50051")?;
+/// let reply: Response<Raw> = channel.unary("/helloworld.Greeter/SayHello", Raw::from(vec![0x0a, 0x01, b'x']))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Channel {
+    target: Target,
+    spec: Arc<ChannelSpec>,
+    connection: Option<Connection>,
+    cells: Vec<Arc<CallCell>>,
+    shelf: Arc<MetadataShelf>,
+    queue: Inbound,
+}
+
+type Connection = Lone<Plain<ClientEndpoint>>;
+
+impl Channel {
+    /// Connects to `endpoint`, `http://host:port`, and waits for the server's SETTINGS, 20 s at most.
+    ///
+    /// # Errors
+    /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; also on a
+    /// reactor's thread, which waiting would stop.
+    pub fn connect(endpoint: impl AsRef<str>) -> Result<Self, ConnectError> {
+        Self::with(Self::builder(endpoint))
+    }
+
+    /// Settings for [`with`](Self::with).
+    pub fn builder(endpoint: impl AsRef<str>) -> ChannelBuilder {
+        crate::Channel::builder(endpoint)
+    }
+
+    /// Connects with other settings than the defaults.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use fulmar::blocking::Channel;
+    ///
+    /// let settings = Channel::builder("http://127.0.0.1:50051").connect_timeout(Duration::from_secs(1));
+    /// let channel = Channel::with(settings)?;
+    /// # Ok::<(), fulmar::ConnectError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn with(settings: ChannelBuilder) -> Result<Self, ConnectError> {
+        let (target, config, _reactor) = settings.into_parts()?;
+        refuse_on_reactor("connecting a blocking channel")
+            .map_err(|status| ConnectError::new(&target.uri, status.message()))?;
+        let spec = Arc::new(ChannelSpec {
+            id: 0,
+            place: Place::Tcp(target.clone()),
+            config,
+            visited: Mutex::default(),
+        });
+        let mut channel = Self {
+            target,
+            spec,
+            connection: None,
+            cells: Vec::new(),
+            shelf: Arc::default(),
+            queue: Inbound::default(),
+        };
+        let connect_by = clock().saturating_add(channel.config().connect_timeout);
+        channel.connection = Some(channel.open(connect_by)?);
+        Ok(channel)
+    }
+
+    /// Calls a method that takes one message and answers with one. `path` is `/package.Service/Method`.
+    ///
+    /// # Errors
+    /// The server's status; `DEADLINE_EXCEEDED` when the request's timeout has passed; `UNAVAILABLE` when there is no
+    /// connection; `FAILED_PRECONDITION` on a reactor's thread.
+    pub fn unary<Req: Payload, Resp: Payload>(
+        &mut self,
+        path: &str,
+        request: impl IntoRequest<Req>,
+    ) -> Result<Response<Resp>, Status> {
+        let (message, context) = request.into_request().into_parts();
+        let cell = self.begin(path, context, CellShape::WholeCall, Some(&message))?;
+        self.reply(cell)
+    }
+
+    /// Calls a method that takes one message and answers with a stream of them. Waits for the server's metadata.
+    ///
+    /// # Errors
+    /// As [`unary`](Self::unary), for calls that fail before there is any metadata; later failures come from the stream.
+    pub fn server_streaming<Req: Payload, Resp: Payload>(
+        &mut self,
+        path: &str,
+        request: impl IntoRequest<Req>,
+    ) -> Result<Response<Streaming<'_, Resp>>, Status> {
+        let (message, context) = request.into_request().into_parts();
+        let cell = self.begin(path, context, CellShape::EachMessage, Some(&message))?;
+        let mut replies = Streaming::new(self, cell.clone());
+        replies.wait(CellState::check_metadata)?;
+        let metadata = replies.shelf().lease_from(&mut cell.lock().metadata_in);
+        Ok(Response::from_parts(replies, metadata, MetadataLease::default()))
+    }
+
+    /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when there is no connection; `FAILED_PRECONDITION` on a reactor's thread.
+    pub fn client_streaming<Req: Payload, Resp: Payload>(
+        &mut self,
+        path: &str,
+        request: impl IntoRequest<()>,
+    ) -> Result<Upload<'_, Req, Resp>, Status> {
+        let ((), context) = request.into_request().into_parts();
+        let cell = self.begin::<Req>(path, context, CellShape::WholeCall, None)?;
+        Ok(Upload::new(self, cell))
+    }
+
+    /// Calls a method that streams both ways. The request carries metadata and deadline only.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when there is no connection; `FAILED_PRECONDITION` on a reactor's thread.
+    pub fn bidi<Req: Payload, Resp: Payload>(
+        &mut self,
+        path: &str,
+        request: impl IntoRequest<()>,
+    ) -> Result<Duplex<'_, Req, Resp>, Status> {
+        let ((), context) = request.into_request().into_parts();
+        let cell = self.begin::<Req>(path, context, CellShape::EachMessage, None)?;
+        Ok(Duplex::new(self, cell))
+    }
+}
+
+/// Running a call.
+impl Channel {
+    /// Prepares a call and gives it to the connection, with its only message if it has one.
+    fn begin<Req: Payload>(
+        &mut self,
+        path: &str,
+        context: CallContext,
+        shape: CellShape,
+        only: Option<&Req>,
+    ) -> Result<Arc<CallCell>, Status> {
+        refuse_on_reactor("a blocking call")?;
+        let cell = self.cells.pop().unwrap_or_default();
+        calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
+        if let Some(message) = only {
+            calls::encode_whole(&cell, message, self.send_message_bytes_max())?;
+        }
+        self.start(PendingCall::call(cell.clone()))?;
+        Ok(cell)
+    }
+
+    /// Gives a call to the connection, which is replaced first if it is dead.
+    fn start(&mut self, pending: PendingCall) -> Result<(), Status> {
+        let usable = self
+            .connection
+            .as_mut()
+            .is_some_and(|connection| connection.drain().is_ok() && connection.transport().0.takes_calls());
+        if !usable {
+            self.connection = None;
+            let deadline = pending.cell().lock().deadline;
+            let connect_by = clock().saturating_add(self.config().connect_timeout);
+            match self.open(deadline.map_or(connect_by, |deadline| deadline.min(connect_by))) {
+                Ok(connection) => self.connection = Some(connection),
+                Err(_) if deadline.is_some_and(|deadline| deadline <= clock()) => {
+                    let status =
+                        Status::deadline_exceeded("the deadline passed while the channel was connecting");
+                    pending.end(status.clone());
+                    return Err(status);
+                }
+                Err(error) => {
+                    let status = Status::from(error);
+                    pending.end(status.clone());
+                    return Err(status);
+                }
+            }
+        }
+        if let Some(connection) = &mut self.connection {
+            // A connection that fails here tells the call's cell, or gives the call back.
+            let _ = connection.command(Command::Start(pending));
+        }
+        Ok(())
+    }
+
+    /// Resolves the name and tries each address until one speaks HTTP/2.
+    fn open(&self, connect_by: Instant) -> Result<Connection, ConnectError> {
+        let fail = |reason: String| ConnectError::new(&self.target.uri, reason);
+        let mut last_error = "the name has no addresses".to_owned();
+        for address in self.addresses(connect_by).map_err(fail)? {
+            match self.open_at(address, connect_by) {
+                Ok(connection) => return Ok(connection),
+                Err(reason) => last_error = reason,
+            }
+        }
+        Err(fail(last_error))
+    }
+
+    fn addresses(&self, connect_by: Instant) -> Result<Vec<SocketAddr>, String> {
+        if let Some(address) = self.target.literal_address() {
+            return Ok(vec![address]);
+        }
+        resolver()
+            .resolve_within(&self.target.host, self.target.port, time_left(connect_by))
+            .map_err(|error| format!("the name cannot be resolved: {error}"))
+    }
+
+    fn open_at(&self, address: SocketAddr, connect_by: Instant) -> Result<Connection, String> {
+        let make = || {
+            let no_doors = Box::new(|_| None);
+            Plain(ClientEndpoint::new(self.spec.clone(), no_doors, Return::Kept(VecDeque::new()), connect_by))
+        };
+        let mut connection =
+            Lone::connect(address, Some(time_left(connect_by)), make).map_err(|error| error.to_string())?;
+        while !connection.transport().0.is_ready() {
+            connection.turn(Some(connect_by)).map_err(|closed| closed.text.into_owned())?;
+        }
+        Ok(connection)
+    }
+
+    /// Drives the connection until `check` finds in the call's cell what it looks for.
+    pub(super) fn wait<R>(
+        &mut self,
+        cell: &Arc<CallCell>,
+        mut check: impl FnMut(&mut CellState) -> Poll<R>,
+    ) -> R {
+        let mut starts = 1;
+        loop {
+            if let Poll::Ready(found) = check(&mut cell.lock()) {
+                return found;
+            }
+            let turned = self.look(cell).and_then(|()| self.turn());
+            let returned =
+                self.connection.as_mut().and_then(|connection| connection.transport().0.take_returned());
+            match (turned, returned) {
+                (_, Some(pending)) if starts < STARTS_MAX => {
+                    starts += 1;
+                    // A failure ends the call, and the check sees it.
+                    let _ = self.start(pending);
+                }
+                (Ok(()), None) => {}
+                // A connection that ends tells its calls; this one was not there when it did.
+                (Ok(()) | Err(_), _) => {
+                    self.connection = None;
+                    let mut state = cell.lock();
+                    if state.status.is_none() {
+                        state.end(Status::unavailable(format!(
+                            "the connection to {} was lost",
+                            self.target.uri
+                        )));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the connection see what the user's side of the call has done.
+    fn look(&mut self, cell: &Arc<CallCell>) -> Result<(), Closed> {
+        let state = cell.lock();
+        let slot = state.slot.filter(|_| state.knocked);
+        drop(state);
+        match (slot, &mut self.connection) {
+            (Some(slot), Some(connection)) => connection.command(Command::Look(slot)),
+            _ => Ok(()),
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), Closed> {
+        match &mut self.connection {
+            Some(connection) => connection.turn(None),
+            None => Err(Closed::local("there is no connection")),
+        }
+    }
+
+    /// Makes the connection see what the user's side of the call has done, and writes what comes of it, without waiting.
+    pub(super) fn flush(&mut self, cell: &Arc<CallCell>) {
+        // A connection that fails tells the call, whose next use sees it.
+        let _ = self.look(cell);
+        if let Some(connection) = &mut self.connection {
+            let _ = connection.flush();
+        }
+    }
+
+    /// Waits for the end of a call that has one reply.
+    pub(super) fn reply<Resp: Payload>(&mut self, cell: Arc<CallCell>) -> Result<Response<Resp>, Status> {
+        self.wait(&cell, CellState::check_end);
+        let response = reply::take_single(&cell, &self.shelf, &mut self.queue);
+        self.give_cell(cell);
+        response
+    }
+
+    pub(super) fn give_cell(&mut self, mut cell: Arc<CallCell>) {
+        if self.cells.len() < SPARE_CELLS_MAX && CallCell::recycle(&mut cell) {
+            self.cells.push(cell);
+        }
+    }
+
+    pub(super) fn shelf(&self) -> &Arc<MetadataShelf> {
+        &self.shelf
+    }
+
+    pub(super) fn send_message_bytes_max(&self) -> usize {
+        self.config().grpc.send_message_bytes_max
+    }
+
+    fn config(&self) -> &ChannelConfig {
+        &self.spec.config
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.close(&Closed::local("the channel was dropped"));
+        }
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("endpoint", &self.target.uri).finish_non_exhaustive()
+    }
+}
+
+fn time_left(until: Instant) -> Duration {
+    until.saturating_duration_since(clock())
+}

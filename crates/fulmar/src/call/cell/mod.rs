@@ -1,0 +1,366 @@
+//! The call cell: the only thing that a call's user and its connection share.
+//!
+//! The rules that every function here keeps, each with a test below:
+//!
+//! 1. No user code (encode, decode, drop of a message) runs under the lock.
+//! 2. No stored waker is replaced, dropped or called under the lock, and `will_wake` is asked before one is replaced.
+//! 3. A cell is used for another call only when nobody else holds it (`Arc::get_mut`), so a leaked handle never reads the next
+//!    call's bytes.
+//! 4. Poison is ignored: the state is consistent at every point where user code could panic, because of rule 1.
+//! 5. The other side is told after every change that it may be waiting for, so nobody parks while there is work.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use fulmar_base::Instant;
+use fulmar_grpc::{Arena, Code, MetadataMap, Status};
+
+use super::Inbound;
+use crate::lock;
+use crate::payload::{PREFIX_LEN, Payload, encode_framed};
+
+/// How much memory a recycled cell keeps in each of its buffers.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Taken bytes of a stream's messages are reported to a connection that has nothing else to do for the call once they reach
+/// this: a quarter of the default stream window, so that the peer never runs dry.
+const RELEASE_BYTES: usize = 16 * 1024;
+
+/// Which end of the call the user of a cell is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Side {
+    #[default]
+    Caller,
+    Handler,
+}
+
+/// When the reader of a cell wants to be woken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CellShape {
+    /// Only when the call is over: a caller that waits for one reply.
+    #[default]
+    WholeCall,
+    /// At each message and piece of metadata.
+    EachMessage,
+}
+
+/// Shared by a call's user and its connection; recycled.
+#[derive(Debug, Default)]
+pub(crate) struct CallCell {
+    state: Mutex<CellState>,
+}
+
+/// What is in a cell. The connection's side works on it directly; the user's side goes through [`CallCell`]'s methods.
+#[derive(Debug, Default)]
+pub(crate) struct CellState {
+    pub(crate) side: Side,
+    pub(crate) shape: CellShape,
+    /// Wakes the connection's slot of this call. None while the caller itself drives the connection.
+    pub(crate) door: Option<Waker>,
+    /// The door was used, and the connection has not looked since.
+    pub(crate) knocked: bool,
+
+    /// Whole messages with their prefixes, on their way to the connection.
+    pub(crate) outbound: Vec<u8>,
+    pub(crate) outbound_ended: bool,
+    /// How many more bytes may be put in `outbound` before the sender must wait. One message may overshoot it.
+    pub(crate) room: usize,
+    pub(crate) send_waker: Option<Waker>,
+    pub(crate) metadata_out: MetadataMap,
+    /// Handler: the metadata is to leave ahead of the first message.
+    pub(crate) metadata_out_due: bool,
+    /// Handler: the metadata has left.
+    pub(crate) metadata_sent: bool,
+    pub(crate) trailers_out: MetadataMap,
+
+    pub(crate) inbound: Inbound,
+    pub(crate) inbound_ended: bool,
+    /// The reader is gone: what still arrives is dropped.
+    pub(crate) inbound_discarded: bool,
+    /// Bytes of messages, prefixes included, that the reader took and that the connection has not credited yet.
+    pub(crate) taken_bytes: usize,
+    /// Caller: how many messages have arrived.
+    pub(crate) messages_in: usize,
+    pub(crate) metadata_in: MetadataMap,
+    pub(crate) metadata_arrived: bool,
+    pub(crate) trailers_in: MetadataMap,
+    /// How the call ended. Once it is there, nothing more comes from the connection.
+    pub(crate) status: Option<Status>,
+    pub(crate) receive_waker: Option<Waker>,
+
+    /// The caller gave up.
+    pub(crate) cancelled: bool,
+    /// The connection has half-closed the call.
+    pub(crate) half_closed: bool,
+    /// `outbound` still holds all that the caller sent, should the call have to be repeated on another connection.
+    pub(crate) repeatable: bool,
+    /// The call's index on its connection while it runs there.
+    pub(crate) slot: Option<usize>,
+
+    pub(crate) path: String,
+    pub(crate) deadline: Option<Instant>,
+    /// How often the call was handed to a connection that then could not have processed it.
+    pub(crate) attempts: u32,
+    pub(crate) arena: Arena,
+}
+
+/// What a reader finds.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Arrived {
+    /// The reader's queue holds messages.
+    Messages,
+    /// No more messages: the call goes on (handler) or is over (caller).
+    End,
+}
+
+impl CallCell {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CellState> {
+        lock(&self.state)
+    }
+
+    /// Encodes `message` behind what already waits and tells the connection.
+    ///
+    /// # Errors
+    /// The status that ended the call, or `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
+    pub(crate) fn send<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
+        let mut outbound = std::mem::take(&mut self.lock().outbound);
+        let encoded = encode_framed(message, bytes_max, &mut outbound);
+        let mut state = self.lock();
+        state.outbound = outbound;
+        let length = encoded?;
+        state.room = state.room.saturating_sub(length);
+        knock(state);
+        Ok(())
+    }
+
+    /// Ready when there is room to send.
+    ///
+    /// # Errors
+    /// The status that ended the call.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll(cx, |state| &mut state.send_waker, CellState::check_room)
+    }
+
+    /// Says that no message follows, and tells the connection.
+    pub(crate) fn end_outbound(&self) {
+        let mut state = self.lock();
+        if !state.outbound_ended {
+            state.outbound_ended = true;
+            knock(state);
+        }
+    }
+
+    /// Swaps what has arrived into `queue`, which must be empty.
+    ///
+    /// # Errors
+    /// The status of a call that failed, after all messages that arrived before were taken.
+    pub(crate) fn poll_inbound(
+        &self,
+        cx: &Context<'_>,
+        queue: &mut Inbound,
+    ) -> Poll<Result<Arrived, Status>> {
+        self.poll(cx, |state| &mut state.receive_waker, |state| state.check_inbound(queue))
+    }
+
+    /// Ready when the peer's metadata has arrived, or the call has ended.
+    ///
+    /// # Errors
+    /// The status of a call that failed before there was metadata.
+    pub(crate) fn poll_metadata(&self, cx: &Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll(cx, |state| &mut state.receive_waker, CellState::check_metadata)
+    }
+
+    /// Ready when the call is over; the status stays in the cell.
+    pub(crate) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll(cx, |state| &mut state.receive_waker, CellState::check_end)
+    }
+
+    /// Ready when the call is over.
+    pub(crate) fn poll_status(&self, cx: &Context<'_>) -> Poll<Status> {
+        self.poll(cx, |state| &mut state.receive_waker, CellState::check_status)
+    }
+
+    /// Asks `check`, and leaves the waker of `cx` in `place` when it has to wait.
+    ///
+    /// A waker is cloned and dropped without the lock, since both may run an executor's code; what may have happened meanwhile is
+    /// seen by asking again.
+    fn poll<R>(
+        &self,
+        cx: &Context<'_>,
+        place: impl Fn(&mut CellState) -> &mut Option<Waker>,
+        mut check: impl FnMut(&mut CellState) -> Poll<R>,
+    ) -> Poll<R> {
+        let mut state = self.lock();
+        let first = check(&mut state);
+        if first.is_ready() || place(&mut state).as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return first;
+        }
+        drop(state);
+
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        let second = check(&mut state);
+        if second.is_ready() {
+            return second;
+        }
+        let replaced = place(&mut state).replace(waker);
+        drop(state);
+        drop(replaced);
+        second
+    }
+
+    /// Sends the metadata of a handler ahead of its first message.
+    pub(crate) fn send_metadata(&self) {
+        let mut state = self.lock();
+        state.metadata_out_due = true;
+        knock(state);
+    }
+
+    /// Records that the reader took a message of `bytes`; tells the connection when the peer may be running dry.
+    pub(crate) fn taken(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.taken_bytes += PREFIX_LEN + bytes;
+        if state.taken_bytes >= RELEASE_BYTES {
+            knock(state);
+        }
+    }
+
+    /// The user gives the call up: a caller cancels it, a handler drops what still arrives.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        if state.status.is_some() {
+            return;
+        }
+        match state.side {
+            Side::Caller => state.cancelled = true,
+            Side::Handler => state.inbound_discarded = true,
+        }
+        knock(state);
+    }
+
+    /// Makes a cell that only the caller holds ready for another call. False, and nothing done, when somebody else holds it too.
+    pub(crate) fn recycle(cell: &mut Arc<Self>) -> bool {
+        match Arc::get_mut(cell) {
+            Some(only) => {
+                only.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).reset();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl CellState {
+    /// Whether a message may be sent without waiting.
+    pub(crate) fn check_room(&mut self) -> Poll<Result<(), Status>> {
+        if self.outbound_ended {
+            return Poll::Ready(Err(Status::failed_precondition(
+                "sending was already finished on this call",
+            )));
+        }
+        match &self.status {
+            Some(status) if status.code() == Code::Ok => Poll::Ready(Err(Status::cancelled(
+                "the peer ended the call before it had taken all messages",
+            ))),
+            Some(status) => Poll::Ready(Err(status.clone())),
+            None if self.room > 0 => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    }
+
+    /// What a reader gets without waiting. `queue`, emptied by its reader, changes places with the messages, so that its memory
+    /// and the blocks it is done with return to the connection.
+    pub(crate) fn check_inbound(&mut self, queue: &mut Inbound) -> Poll<Result<Arrived, Status>> {
+        if !self.inbound.is_empty() {
+            std::mem::swap(&mut self.inbound, queue);
+            return Poll::Ready(Ok(Arrived::Messages));
+        }
+        match &self.status {
+            Some(status) if status.code() == Code::Ok => Poll::Ready(Ok(Arrived::End)),
+            Some(status) => Poll::Ready(Err(status.clone())),
+            None if self.inbound_ended => Poll::Ready(Ok(Arrived::End)),
+            None => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn check_metadata(&mut self) -> Poll<Result<(), Status>> {
+        match &self.status {
+            Some(status) if !self.metadata_arrived && status.code() != Code::Ok => {
+                Poll::Ready(Err(status.clone()))
+            }
+            None if !self.metadata_arrived => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(crate) fn check_end(&mut self) -> Poll<()> {
+        if self.status.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    pub(crate) fn check_status(&mut self) -> Poll<Status> {
+        match &self.status {
+            Some(status) => Poll::Ready(status.clone()),
+            None => Poll::Pending,
+        }
+    }
+
+    /// What the connection has to credit for messages that the reader took, as the engine counts it: without the prefix that
+    /// it adds itself.
+    pub(crate) fn take_releases(&mut self) -> Option<usize> {
+        std::mem::take(&mut self.taken_bytes).checked_sub(PREFIX_LEN)
+    }
+
+    /// Ends the call for its user. Returns the wakers to call once the lock is gone.
+    pub(crate) fn end(&mut self, status: Status) -> [Option<Waker>; 2] {
+        self.inbound_ended = true;
+        self.status = Some(status);
+        [self.receive_waker.take(), self.send_waker.take()]
+    }
+
+    fn reset(&mut self) {
+        self.door = None;
+        self.knocked = false;
+        self.outbound.clear();
+        self.outbound.shrink_to(KEPT_BYTES_MAX);
+        self.outbound_ended = false;
+        self.room = 0;
+        self.send_waker = None;
+        self.metadata_out.clear();
+        self.metadata_out_due = false;
+        self.metadata_sent = false;
+        self.trailers_out.clear();
+        self.inbound.clear();
+        self.inbound_ended = false;
+        self.inbound_discarded = false;
+        self.taken_bytes = 0;
+        self.metadata_in.clear();
+        self.metadata_arrived = false;
+        self.trailers_in.clear();
+        self.status = None;
+        self.receive_waker = None;
+        self.cancelled = false;
+        self.half_closed = false;
+        self.repeatable = false;
+        self.slot = None;
+        self.messages_in = 0;
+        self.path.clear();
+        self.deadline = None;
+        self.attempts = 0;
+    }
+}
+
+/// Tells the connection that there is something to do for the call, once until it has looked. Gives up the lock first.
+fn knock(mut state: MutexGuard<'_, CellState>) {
+    if state.knocked {
+        return;
+    }
+    state.knocked = true;
+    let door = state.door.clone();
+    drop(state);
+    if let Some(door) = door {
+        door.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The five rules of the call cell.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use fulmar_base::Pool;
+use fulmar_grpc::{Body, MessageBuf};
+
+use super::*;
+use crate::call::{Replies, Streaming};
+use crate::payload::Raw;
+
+/// Whether nobody holds the cell's lock at this moment.
+fn is_unlocked(cell: &CallCell) -> bool {
+    !matches!(cell.state.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+}
+
+thread_local! {
+    static WATCHED: std::cell::RefCell<Weak<CallCell>> = const { std::cell::RefCell::new(Weak::new()) };
+}
+
+/// A message whose code looks whether the watched cell is locked.
+#[derive(Default)]
+struct Nosy;
+
+impl Nosy {
+    fn look() {
+        if let Some(cell) = WATCHED.with_borrow(Weak::upgrade) {
+            assert!(is_unlocked(&cell), "user code ran under the cell's lock");
+        }
+    }
+}
+
+impl Payload for Nosy {
+    fn encoded_len(&self) -> usize {
+        Self::look();
+        3
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        Self::look();
+        out.extend_from_slice(b"abc");
+    }
+
+    fn decode_from(&mut self, _body: &mut MessageBuf<'_>) -> Result<(), Status> {
+        Self::look();
+        Ok(())
+    }
+}
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        Self::look();
+    }
+}
+
+/// A waker that looks whether the watched cell is locked, and counts.
+struct NosyWaker {
+    cell: Weak<CallCell>,
+    wakes: AtomicUsize,
+}
+
+impl NosyWaker {
+    fn new(cell: &Arc<CallCell>) -> Arc<Self> {
+        Arc::new(Self { cell: Arc::downgrade(cell), wakes: AtomicUsize::new(0) })
+    }
+
+    fn look(&self) {
+        if let Some(cell) = self.cell.upgrade() {
+            assert!(is_unlocked(&cell), "a waker was used under the cell's lock");
+        }
+    }
+}
+
+impl Wake for NosyWaker {
+    fn wake(self: Arc<Self>) {
+        self.look();
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for NosyWaker {
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+fn arrive(cell: &CallCell, bytes: &[u8]) -> Option<Waker> {
+    let mut state = cell.lock();
+    state.inbound.push(Body::Lent(bytes), &mut Pool::new());
+    state.receive_waker.take()
+}
+
+fn ready<F: Future>(future: F) -> Option<F::Output> {
+    let mut cx = Context::from_waker(Waker::noop());
+    match std::pin::pin!(future).poll(&mut cx) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn rule_1_no_user_code_runs_under_the_lock() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    WATCHED.set(Arc::downgrade(&cell));
+
+    let mut replies = Replies::<Nosy>::new(cell.clone(), usize::MAX);
+    assert!(ready(replies.send(&Nosy)).is_some_and(|sent| sent.is_ok()));
+    replies.metadata(|_| Nosy::look());
+    replies.trailers(|_| Nosy::look());
+
+    arrive(&cell, b"abc");
+    let mut requests = Streaming::<Nosy>::new(cell.clone(), None);
+    assert!(ready(requests.message()).is_some_and(|message| message.is_ok_and(|message| message.is_some())));
+    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x03abc");
+}
+
+#[test]
+fn rule_2_wakers_are_stored_replaced_called_and_dropped_without_the_lock() {
+    let cell = Arc::new(CallCell::default());
+    let (first, second) = (NosyWaker::new(&cell), NosyWaker::new(&cell));
+
+    for waker in [&first, &second] {
+        let waker = Waker::from(waker.clone());
+        let mut queue = Inbound::default();
+        assert!(cell.poll_inbound(&Context::from_waker(&waker), &mut queue).is_pending());
+        assert!(cell.poll_room(&Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&first), 1, "the replaced waker was dropped");
+
+    let wakers = cell.lock().end(Status::default());
+    for waker in wakers.into_iter().flatten() {
+        waker.wake();
+    }
+    assert_eq!(second.wakes.load(Ordering::Relaxed), 2);
+    assert_eq!(Arc::strong_count(&second), 1);
+}
+
+#[test]
+fn rule_2_a_waker_that_wakes_the_same_task_is_not_replaced() {
+    let cell = Arc::new(CallCell::default());
+    let waker = NosyWaker::new(&cell);
+    let task = Waker::from(waker.clone());
+    for _ in 0..3 {
+        assert!(cell.poll_end(&Context::from_waker(&task)).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&waker), 3, "ours, the task's and the one stored first");
+}
+
+#[test]
+fn rule_3_a_cell_with_a_leaked_handle_is_not_recycled() {
+    let mut cell = Arc::new(CallCell::default());
+    arrive(&cell, b"of the first call");
+    let leaked = Streaming::<Raw>::new(cell.clone(), None);
+    assert!(!CallCell::recycle(&mut cell));
+    assert!(!cell.lock().inbound.is_empty(), "nothing was touched");
+
+    drop(leaked);
+    assert!(CallCell::recycle(&mut cell));
+    let state = cell.lock();
+    assert!(state.inbound.is_empty() && state.outbound.is_empty() && state.status.is_none());
+}
+
+#[test]
+fn rule_4_poison_is_ignored() {
+    let cell = Arc::new(CallCell::default());
+    let poisoned = catch_unwind(AssertUnwindSafe(|| {
+        let _state = cell.lock();
+        panic!("a thread dies");
+    }));
+    assert!(poisoned.is_err() && cell.state.is_poisoned());
+
+    cell.lock().room = 1;
+    assert!(cell.send(&Raw::from(b"x".to_vec()), usize::MAX).is_ok());
+    let mut cell = cell;
+    assert!(CallCell::recycle(&mut cell));
+}
+
+#[test]
+fn rule_5_the_connection_is_told_once_until_it_has_looked() {
+    let cell = Arc::new(CallCell::default());
+    let door = NosyWaker::new(&cell);
+    {
+        let mut state = cell.lock();
+        state.door = Some(Waker::from(door.clone()));
+        state.room = 100;
+    }
+    let message = Raw::from(b"x".to_vec());
+    assert!(cell.send(&message, usize::MAX).is_ok());
+    assert!(cell.send(&message, usize::MAX).is_ok());
+    assert_eq!(door.wakes.load(Ordering::Relaxed), 1, "one knock for what one look sees");
+
+    cell.lock().knocked = false;
+    cell.end_outbound();
+    assert_eq!(door.wakes.load(Ordering::Relaxed), 2);
+
+    cell.lock().knocked = false;
+    cell.taken(RELEASE_BYTES);
+    assert_eq!(door.wakes.load(Ordering::Relaxed), 3, "a peer that may run dry is worth a knock");
+
+    cell.lock().knocked = false;
+    cell.abandon();
+    assert_eq!(door.wakes.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn what_arrives_between_a_look_and_the_storing_of_the_waker_is_not_missed() {
+    let cell = Arc::new(CallCell::default());
+    let mut looks = 0;
+    let found = cell.poll(
+        &Context::from_waker(Waker::noop()),
+        |state| &mut state.receive_waker,
+        |_| {
+            looks += 1;
+            if looks == 1 { Poll::Pending } else { Poll::Ready(()) }
+        },
+    );
+    assert!(found.is_ready());
+    assert_eq!(looks, 2);
+}
+
+#[test]
+fn a_message_over_the_limit_is_refused_and_leaves_nothing_behind() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    let refused = cell.send(&Raw::from(vec![0; 11]), 10).unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("11") && refused.message().contains("10"), "{refused}");
+    assert!(cell.lock().outbound.is_empty());
+    assert!(cell.send(&Raw::from(vec![0; 10]), 10).is_ok(), "exactly at the limit passes");
+}
+
+#[test]
+fn a_sender_waits_without_room_and_one_message_may_overshoot() {
+    let cell = Arc::new(CallCell::default());
+    let cx = Context::from_waker(Waker::noop());
+    assert!(cell.poll_room(&cx).is_pending());
+    cell.lock().room = 1;
+    assert!(cell.poll_room(&cx).is_ready());
+    assert!(cell.send(&Raw::from(vec![0; 50]), usize::MAX).is_ok());
+    assert!(cell.poll_room(&cx).is_pending());
+}

@@ -1,0 +1,13 @@
+//! What a user holds of a call: the cell shared with the call's connection, and the handles over it.
+
+pub(crate) mod cell;
+mod inbound;
+mod replies;
+mod requests;
+mod streaming;
+
+pub(crate) use cell::{CallCell, CellShape, Side};
+pub(crate) use inbound::Inbound;
+pub use replies::Replies;
+pub use requests::{Duplex, Requests, Upload};
+pub use streaming::Streaming;

@@ -1,0 +1,83 @@
+//! A handler's side of the messages that it sends.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fulmar_grpc::{MetadataMap, Status};
+
+use super::CallCell;
+use crate::payload::Payload;
+
+/// Where a handler writes its replies.
+///
+/// The handler's return ends the call. Replies may be moved to another thread or task; there, sending works the same.
+pub struct Replies<T> {
+    cell: Arc<CallCell>,
+    message_bytes_max: usize,
+    message: PhantomData<fn(&T)>,
+}
+
+impl<T: Payload> Replies<T> {
+    /// Sends one message by reference. Waits while the client is slow: that is, while the stream's queue (64 KiB) is full
+    /// because the client's window, the connection's window or the socket is.
+    ///
+    /// # Errors
+    /// `CANCELLED` or `DEADLINE_EXCEEDED` when the call is over for the client; `RESOURCE_EXHAUSTED` for a message over the
+    /// server's send limit.
+    pub async fn send(&mut self, message: &T) -> Result<(), Status> {
+        poll_fn(|cx| self.cell.poll_room(cx)).await?;
+        self.cell.send(message, self.message_bytes_max)
+    }
+}
+
+impl<T> Replies<T> {
+    pub(crate) fn new(cell: Arc<CallCell>, message_bytes_max: usize) -> Self {
+        Self { cell, message_bytes_max, message: PhantomData }
+    }
+
+    /// Changes the metadata that goes ahead of the first message. It has no effect once metadata has left, which is with the
+    /// first message or [`send_metadata`](Self::send_metadata).
+    ///
+    /// ```
+    /// # fn set<T>(replies: &mut fulmar::Replies<T>) {
+    /// replies.metadata(|metadata| metadata.insert("x-served-by", "fulmar")).unwrap();
+    /// # }
+    /// ```
+    pub fn metadata<R>(&mut self, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
+        self.with_map(|state| &mut state.metadata_out, change)
+    }
+
+    /// Sends the metadata now, ahead of any message.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_metadata(&mut self) -> Result<(), Status> {
+        poll_fn(|cx| self.cell.poll_room(cx)).await?;
+        self.cell.send_metadata();
+        Ok(())
+    }
+
+    /// Changes the metadata that follows the last message.
+    pub fn trailers<R>(&mut self, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
+        self.with_map(|state| &mut state.trailers_out, change)
+    }
+
+    /// Lends a map of the cell to `change`, which is user code and so must not run under the cell's lock.
+    fn with_map<R>(
+        &mut self,
+        place: impl Fn(&mut super::cell::CellState) -> &mut MetadataMap,
+        change: impl FnOnce(&mut MetadataMap) -> R,
+    ) -> R {
+        let mut map = std::mem::take(place(&mut self.cell.lock()));
+        let result = change(&mut map);
+        *place(&mut self.cell.lock()) = map;
+        result
+    }
+}
+
+impl<T> std::fmt::Debug for Replies<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replies").finish_non_exhaustive()
+    }
+}

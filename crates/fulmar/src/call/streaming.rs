@@ -1,0 +1,156 @@
+//! Reading a stream of messages.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fulmar_grpc::{MetadataMap, Status};
+
+use super::cell::Arrived;
+use super::{CallCell, Inbound};
+use crate::client::Channel;
+use crate::payload::{Payload, decode};
+
+/// Messages of a call, read one by one: a handler's requests or a client's replies.
+///
+/// It may be used from any thread and under any executor. Messages wait here and with the peer: what is not read is not sent
+/// further than one stream window (64 KiB by default) and one message.
+///
+/// Dropping a client's stream before its end cancels the call; a handler that drops its stream ignores what still arrives.
+pub struct Streaming<T> {
+    cell: Arc<CallCell>,
+    queue: Inbound,
+    trailers: MetadataMap,
+    ended: bool,
+    /// Client: keeps the channel, and so its reactor, alive.
+    channel: Option<Channel>,
+    message: PhantomData<fn() -> T>,
+}
+
+impl<T: Payload> Streaming<T> {
+    /// Waits for the next message. `None` is the end: a client then knows that the call succeeded, a handler that the client
+    /// has half-closed.
+    ///
+    /// # Errors
+    /// The status that ended the call; a message that cannot be decoded gives `INTERNAL` and cancels the call.
+    ///
+    /// ```
+    /// # async fn read(mut numbers: fulmar::Streaming<fulmar::Raw>) -> Result<(), fulmar::Status> {
+    /// while let Some(number) = numbers.message().await? {
+    ///     println!("{} bytes", number.as_ref().len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn message(&mut self) -> Result<Option<T>, Status> {
+        let mut message = T::default();
+        Ok(self.message_into(&mut message).await?.then_some(message))
+    }
+
+    /// Waits for the next message and decodes it into `message`, whose memory is reused: a stream read in this way costs no
+    /// allocation for strings, bytes and repeated scalars. False is the end, and leaves `message` as it is.
+    ///
+    /// # Errors
+    /// As [`message`](Self::message).
+    pub async fn message_into(&mut self, message: &mut T) -> Result<bool, Status> {
+        if self.queue.is_empty() && !self.fill().await? {
+            return Ok(false);
+        }
+        self.decode_next(message)
+    }
+
+    /// Fills the queue. False is the end.
+    async fn fill(&mut self) -> Result<bool, Status> {
+        if self.ended {
+            return Ok(false);
+        }
+        let arrived = poll_fn(|cx| self.cell.poll_inbound(cx, &mut self.queue)).await;
+        self.filled(arrived)
+    }
+
+    /// Takes what the cell answered. False is the end.
+    pub(crate) fn filled(&mut self, arrived: Result<Arrived, Status>) -> Result<bool, Status> {
+        if matches!(arrived, Ok(Arrived::Messages)) {
+            return Ok(true);
+        }
+        self.ended = true;
+        std::mem::swap(&mut self.trailers, &mut self.cell.lock().trailers_in);
+        arrived.map(|_| false)
+    }
+
+    /// Decodes the oldest message of the queue. False when there is none.
+    pub(crate) fn decode_next(&mut self, message: &mut T) -> Result<bool, Status> {
+        let mut arena = std::mem::take(&mut self.cell.lock().arena);
+        let taken = self.queue.take(|body| decode(message, body, &mut arena));
+        self.cell.lock().arena = arena;
+        let Some((decoded, length)) = taken else { return Ok(false) };
+        self.cell.taken(length);
+        if let Err(status) = decoded {
+            self.ended = true;
+            self.cell.abandon();
+            return Err(status);
+        }
+        Ok(true)
+    }
+}
+
+impl<T> Streaming<T> {
+    pub(crate) fn new(cell: Arc<CallCell>, channel: Option<Channel>) -> Self {
+        Self {
+            cell,
+            queue: Inbound::default(),
+            trailers: MetadataMap::new(),
+            ended: false,
+            channel,
+            message: PhantomData,
+        }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<CallCell> {
+        &self.cell
+    }
+
+    pub(crate) fn queue_mut(&mut self) -> &mut Inbound {
+        &mut self.queue
+    }
+
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Client: waits for the metadata that the server sends ahead of its messages.
+    ///
+    /// # Errors
+    /// The status of a call that failed before there was any.
+    pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
+        poll_fn(|cx| self.cell.poll_metadata(cx)).await?;
+        Ok(self.cell.lock().metadata_in.clone())
+    }
+
+    /// Client: the metadata that followed the last message. Empty before the end, which is when
+    /// [`message`](Self::message) has given `None` or an error.
+    pub fn trailers(&self) -> &MetadataMap {
+        &self.trailers
+    }
+}
+
+impl<T> Drop for Streaming<T> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.cell.abandon();
+        }
+        if let Some(channel) = self.channel.take() {
+            channel.give_cell(std::mem::take(&mut self.cell));
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Streaming<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streaming").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}

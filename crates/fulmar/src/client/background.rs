@@ -1,0 +1,83 @@
+//! The thread that drives the connections of callers that are on no reactor.
+
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::thread;
+
+use fulmar_grpc::Status;
+use fulmar_reactor::{Mailbox, Reactor, ReactorConfig};
+
+use crate::host::{self, Letter, RoofHost};
+use crate::lock;
+
+/// A reactor thread for client connections. It ends when the last clone and the last channel on it are dropped.
+///
+/// Channels need none of their own: those of a process share one that starts with the first and ends with the last. A service
+/// that wants to keep some of its channels apart starts another and passes it to
+/// [`ChannelBuilder::reactor`](crate::ChannelBuilder::reactor).
+#[derive(Clone, Debug)]
+pub struct ClientReactor {
+    seat: Arc<Seat>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    mailbox: Mailbox<Letter>,
+}
+
+/// The process's own, while a channel uses it.
+static SHARED: Mutex<Weak<Seat>> = Mutex::new(Weak::new());
+
+impl ClientReactor {
+    /// Starts a thread.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when the operating system refuses a thread or an event queue.
+    pub fn start() -> Result<Self, Status> {
+        let failed =
+            |error: std::io::Error| Status::unavailable(format!("cannot start a client reactor: {error}"));
+        let (sender, receiver) = mpsc::sync_channel(1);
+        thread::Builder::new()
+            .name("fulmar-client".to_owned())
+            .spawn(move || {
+                let reactor = Reactor::new(ReactorConfig::default(), |core| RoofHost::new(core));
+                match reactor {
+                    Ok(mut reactor) => {
+                        // The starter may be gone already; then its seat is never made, and the thread ends with it.
+                        if sender.send(Ok(reactor.core().mailbox())).is_ok() {
+                            drop(sender);
+                            // An event queue that fails ends the thread; dropping the reactor tells every caller.
+                            let _ = host::run(&mut reactor);
+                        }
+                    }
+                    Err(error) => drop(sender.send(Err(error))),
+                }
+            })
+            .map_err(failed)?;
+        let mailbox = receiver
+            .recv()
+            .map_err(|_| Status::unavailable("the thread of a client reactor ended before it began"))?
+            .map_err(failed)?;
+        Ok(Self { seat: Arc::new(Seat { mailbox }) })
+    }
+
+    /// The process's own, started if it does not run.
+    pub(crate) fn shared() -> Result<Self, Status> {
+        let mut shared = lock(&SHARED);
+        if let Some(seat) = shared.upgrade() {
+            return Ok(Self { seat });
+        }
+        let reactor = Self::start()?;
+        *shared = Arc::downgrade(&reactor.seat);
+        Ok(reactor)
+    }
+
+    pub(crate) fn send(&self, letter: Letter) {
+        self.seat.mailbox.send(letter);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.mailbox.send(Letter::Stop);
+    }
+}

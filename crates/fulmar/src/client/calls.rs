@@ -1,0 +1,164 @@
+//! Calls over a channel, by the name of their method.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fulmar_grpc::Status;
+
+use super::{Channel, ChannelConfig, PendingCall, reply};
+use crate::call::cell::CellState;
+use crate::call::{CallCell, CellShape, Duplex, Inbound, Requests, Side, Streaming, Upload};
+use crate::metadata_lease::MetadataLease;
+use crate::payload::{Payload, encode_framed};
+use crate::request::{CallContext, IntoRequest};
+use crate::response::Response;
+
+impl Channel {
+    /// Calls a method that takes one message and answers with one. `path` is `/package.Service/Method`.
+    ///
+    /// The request is encoded, and the reply decoded, on the thread that polls. Dropping the future cancels the call.
+    ///
+    /// # Errors
+    /// The server's status; `DEADLINE_EXCEEDED` when the request's timeout has passed; `UNAVAILABLE` when there is no
+    /// connection, with the endpoint and what happened; `UNIMPLEMENTED` when the server did not answer with exactly one message.
+    pub async fn unary<Req: Payload, Resp: Payload>(
+        &self,
+        path: &str,
+        request: impl IntoRequest<Req>,
+    ) -> Result<Response<Resp>, Status> {
+        let (message, context) = request.into_request().into_parts();
+        let cell = self.prepare(path, context, CellShape::WholeCall);
+        encode_whole(&cell, &message, self.config().grpc.send_message_bytes_max)?;
+        self.submit(PendingCall::call(cell.clone()))?;
+        let mut running = Running { cell: Some(cell), channel: self };
+        poll_fn(|cx| running.poll_end(cx)).await;
+        let response = match &running.cell {
+            Some(cell) => reply::take_single(cell, self.shelf(), &mut Inbound::default()),
+            None => Err(Status::internal("the call was polled after its end")),
+        };
+        running.give_back();
+        response
+    }
+
+    /// Calls a method that takes one message and answers with a stream of them. Waits for the server's metadata.
+    ///
+    /// # Errors
+    /// As [`unary`](Self::unary), for calls that fail before there is any metadata; later failures come from the stream.
+    pub async fn server_streaming<Req: Payload, Resp: Payload>(
+        &self,
+        path: &str,
+        request: impl IntoRequest<Req>,
+    ) -> Result<Response<Streaming<Resp>>, Status> {
+        let (message, context) = request.into_request().into_parts();
+        let cell = self.prepare(path, context, CellShape::EachMessage);
+        encode_whole(&cell, &message, self.config().grpc.send_message_bytes_max)?;
+        self.submit(PendingCall::call(cell.clone()))?;
+        let replies = Streaming::new(cell, Some(self.clone()));
+        poll_fn(|cx| replies.cell().poll_metadata(cx)).await?;
+        let metadata = self.shelf().lease_from(&mut replies.cell().lock().metadata_in);
+        Ok(Response::from_parts(replies, metadata, MetadataLease::default()))
+    }
+
+    /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
+    /// Waits for nothing: what goes wrong is told by the call's [`send`](Upload::send) and [`finish`](Upload::finish).
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when no reactor could be started for the call.
+    pub async fn client_streaming<Req: Payload, Resp: Payload>(
+        &self,
+        path: &str,
+        request: impl IntoRequest<()>,
+    ) -> Result<Upload<Req, Resp>, Status> {
+        let ((), context) = request.into_request().into_parts();
+        let cell = self.prepare(path, context, CellShape::WholeCall);
+        self.submit(PendingCall::call(cell.clone()))?;
+        let requests = Requests::new(cell, self.config().grpc.send_message_bytes_max);
+        Ok(Upload::new(requests, self.clone()))
+    }
+
+    /// Calls a method that streams both ways. The request carries metadata and deadline only. Waits for nothing: what goes
+    /// wrong is told by the call's two halves.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when no reactor could be started for the call.
+    pub async fn bidi<Req: Payload, Resp: Payload>(
+        &self,
+        path: &str,
+        request: impl IntoRequest<()>,
+    ) -> Result<Duplex<Req, Resp>, Status> {
+        let ((), context) = request.into_request().into_parts();
+        let cell = self.prepare(path, context, CellShape::EachMessage);
+        self.submit(PendingCall::call(cell.clone()))?;
+        let requests = Requests::new(cell.clone(), self.config().grpc.send_message_bytes_max);
+        Ok(Duplex { requests, replies: Streaming::new(cell, Some(self.clone())) })
+    }
+
+    fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Arc<CallCell> {
+        let cell = self.take_cell();
+        prepare(&mut cell.lock(), path, context, shape, self.config());
+        cell
+    }
+}
+
+/// Writes into a fresh cell what the connection needs to begin the call.
+pub(crate) fn prepare(
+    state: &mut CellState,
+    path: &str,
+    mut context: CallContext,
+    shape: CellShape,
+    config: &ChannelConfig,
+) {
+    state.side = Side::Caller;
+    state.shape = shape;
+    state.path.push_str(path);
+    if !context.metadata.get().is_empty() {
+        std::mem::swap(&mut state.metadata_out, context.metadata.get_mut());
+    }
+    state.deadline =
+        context.timeout.or(config.timeout).map(|timeout| fulmar_reactor::clock().saturating_add(timeout));
+}
+
+/// Encodes the only request of a call into its cell. The cell is not shared yet, but is locked for moments only all the same:
+/// encoding is the user's code.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED` for a message over the limit.
+pub(crate) fn encode_whole<P: Payload>(cell: &CallCell, message: &P, bytes_max: usize) -> Result<(), Status> {
+    let mut outbound = std::mem::take(&mut cell.lock().outbound);
+    let encoded = encode_framed(message, bytes_max, &mut outbound);
+    let mut state = cell.lock();
+    state.outbound = outbound;
+    state.outbound_ended = true;
+    drop(state);
+    encoded.map(|_| ())
+}
+
+/// A call whose future is being polled; cancels it when the future is dropped before the end.
+struct Running<'c> {
+    cell: Option<Arc<CallCell>>,
+    channel: &'c Channel,
+}
+
+impl Running<'_> {
+    fn poll_end(&mut self, cx: &Context<'_>) -> Poll<()> {
+        match &self.cell {
+            Some(cell) => cell.poll_end(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            self.channel.give_cell(cell);
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            cell.abandon();
+        }
+    }
+}

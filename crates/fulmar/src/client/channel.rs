@@ -1,0 +1,307 @@
+//! A channel: where calls go, and with which settings.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fulmar_grpc::Code;
+use fulmar_reactor::Mailbox;
+
+use super::target::Target;
+use super::{ClientReactor, PendingCall};
+use crate::call::CallCell;
+use crate::error::ConnectError;
+use crate::host::{self, Letter};
+use crate::lock;
+use crate::metadata_lease::MetadataShelf;
+use crate::server::ServerShared;
+
+/// How long a connection may take, from the start of the attempt to the server's SETTINGS (connection-backoff
+/// "MIN_CONNECT_TIMEOUT").
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Recycled call cells that one channel keeps: more than a connection has streams by default.
+const SPARE_CELLS_MAX: usize = 2_048;
+
+/// A way to a server, for calls from any thread and under any executor.
+///
+/// Cloning is cheap, and clones share the connection. On a reactor's own thread (in a handler, or under
+/// [`LocalReactor::block_on`](crate::LocalReactor::block_on)) calls take that reactor's connection to the server and cross no
+/// thread; elsewhere the connection lives on a client reactor thread, by default one for the process. A connection that was
+/// lost is made again by the next call.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use fulmar::{Channel, Raw, Response};
+///
+/// let channel = Channel::connect("http://127.0.0.1:50051").await?;
+/// let hello = Raw::from(vec![0x0a, 0x01, b'x']);
+/// let response: Response<Raw> = channel.unary("/helloworld.Greeter/SayHello", hello).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Channel {
+    inner: Arc<ChannelInner>,
+}
+
+/// Shared by the clones of a channel.
+pub(crate) struct ChannelInner {
+    pub(crate) spec: Arc<ChannelSpec>,
+    cells: Mutex<Vec<Arc<CallCell>>>,
+    shelf: Arc<MetadataShelf>,
+    /// The reactor for callers that are on none; made when first needed. None for in-process channels.
+    home: Mutex<Option<ClientReactor>>,
+}
+
+/// What a connection has to know of its channel.
+pub(crate) struct ChannelSpec {
+    pub(crate) id: u64,
+    pub(crate) place: Place,
+    pub(crate) config: ChannelConfig,
+    /// The reactors that have a connection of this channel, to be told of its end.
+    pub(crate) visited: Mutex<Vec<Mailbox<Letter>>>,
+}
+
+/// Where the server is.
+pub(crate) enum Place {
+    Tcp(Target),
+    InProcess(Arc<ServerShared>),
+}
+
+/// Settings of a channel.
+#[derive(Clone, Debug)]
+pub(crate) struct ChannelConfig {
+    pub(crate) grpc: fulmar_grpc::Config,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Channel {
+    /// Connects to `endpoint`, `http://host:port`, and waits until the server has answered with its SETTINGS.
+    ///
+    /// # Errors
+    /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; at the
+    /// latest after the connect timeout of 20 s.
+    pub async fn connect(endpoint: impl AsRef<str>) -> Result<Self, ConnectError> {
+        Self::builder(endpoint).connect().await
+    }
+
+    /// A channel to `endpoint` with other settings than the defaults.
+    pub fn builder(endpoint: impl AsRef<str>) -> ChannelBuilder {
+        ChannelBuilder {
+            endpoint: endpoint.as_ref().to_owned(),
+            config: ChannelConfig::default(),
+            reactor: None,
+        }
+    }
+
+    pub(crate) fn new(place: Place, config: ChannelConfig, reactor: Option<ClientReactor>) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let spec = Arc::new(ChannelSpec { id, place, config, visited: Mutex::default() });
+        Self {
+            inner: Arc::new(ChannelInner {
+                spec,
+                cells: Mutex::default(),
+                shelf: Arc::default(),
+                home: Mutex::new(reactor),
+            }),
+        }
+    }
+
+    /// Waits until there is a connection and the server has sent its SETTINGS. Calls do so by themselves.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn ready(&self) -> Result<(), ConnectError> {
+        let cell = self.take_cell();
+        let fail = |reason: &str| ConnectError::new(self.inner.spec.name(), reason);
+        self.submit(PendingCall::probe(cell.clone())).map_err(|status| fail(status.message()))?;
+        let status = poll_fn(|cx| cell.poll_status(cx)).await;
+        self.give_cell(cell);
+        if status.code() == Code::Ok { Ok(()) } else { Err(fail(status.message())) }
+    }
+
+    /// Hands a call to the reactor that has, or makes, a connection for it.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when no reactor could be started or the in-process server is not running.
+    pub(crate) fn submit(&self, pending: PendingCall) -> Result<(), fulmar_grpc::Status> {
+        let spec = self.inner.spec.clone();
+        let letter = Letter::Start { spec, pending };
+        let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return Ok(()) };
+        match &self.inner.spec.place {
+            Place::InProcess(server) => server.send_to_any(letter),
+            Place::Tcp(_) => {
+                let mut home = lock(&self.inner.home);
+                if home.is_none() {
+                    *home = Some(ClientReactor::shared()?);
+                }
+                if let Some(home) = &*home {
+                    home.send(letter);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A fresh cell that only the caller holds.
+    pub(crate) fn take_cell(&self) -> Arc<CallCell> {
+        lock(&self.inner.cells).pop().unwrap_or_default()
+    }
+
+    /// Keeps a cell for another call, unless somebody else still holds it.
+    pub(crate) fn give_cell(&self, mut cell: Arc<CallCell>) {
+        if CallCell::recycle(&mut cell) {
+            let mut cells = lock(&self.inner.cells);
+            if cells.len() < SPARE_CELLS_MAX {
+                cells.push(cell);
+            }
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> &Arc<MetadataShelf> {
+        &self.inner.shelf
+    }
+
+    pub(crate) fn config(&self) -> &ChannelConfig {
+        &self.inner.spec.config
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("endpoint", &self.inner.spec.name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        for mailbox in lock(&self.spec.visited).drain(..) {
+            mailbox.send(Letter::ChannelGone(self.spec.id));
+        }
+    }
+}
+
+impl ChannelSpec {
+    /// What texts call the server.
+    pub(crate) fn name(&self) -> &str {
+        match &self.place {
+            Place::Tcp(target) => &target.uri,
+            Place::InProcess(_) => "the in-process server",
+        }
+    }
+
+    pub(crate) fn authority(&self) -> &str {
+        match &self.place {
+            Place::Tcp(target) => &target.authority,
+            // Like a Unix socket's, which has no host either (gRPC "naming": `localhost`).
+            Place::InProcess(_) => "localhost",
+        }
+    }
+}
+
+impl Place {
+    /// Whether a reactor can have a connection to it: an in-process server's own reactors only.
+    pub(crate) fn is_reached_from(&self, mailbox: &Mailbox<Letter>) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            Self::InProcess(server) => server.is_served_by(mailbox),
+        }
+    }
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        Self { grpc: fulmar_grpc::Config::default(), connect_timeout: CONNECT_TIMEOUT, timeout: None }
+    }
+}
+
+/// Settings of a channel to be. Made by [`Channel::builder`] and
+/// [`blocking::Channel::builder`](crate::blocking::Channel::builder).
+///
+/// ```no_run
+/// # async fn run() -> Result<(), fulmar::ConnectError> {
+/// use std::time::Duration;
+///
+/// let channel = fulmar::Channel::builder("http://127.0.0.1:50051")
+///     .connect_timeout(Duration::from_secs(2))
+///     .timeout(Duration::from_millis(50))
+///     .receive_message_bytes_max(16 << 20)
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct ChannelBuilder {
+    endpoint: String,
+    config: ChannelConfig,
+    reactor: Option<ClientReactor>,
+}
+
+impl ChannelBuilder {
+    /// How long a connection may take, name resolution and the server's SETTINGS included. 20 s by default.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// A deadline for calls whose request sets none. None by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.config.timeout = Some(timeout);
+        self
+    }
+
+    /// The longest message taken from the server, in bytes. 4 MiB by default; a longer one fails its call with
+    /// `RESOURCE_EXHAUSTED`.
+    pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.grpc.receive_message_bytes_max = bytes;
+        self
+    }
+
+    /// The longest message sent, in bytes. Unlimited by default; a longer one fails its call with `RESOURCE_EXHAUSTED`, and
+    /// nothing is sent.
+    pub fn send_message_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.grpc.send_message_bytes_max = bytes;
+        self
+    }
+
+    /// Settings of the HTTP/2 connection: windows, limits.
+    pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
+        self.config.grpc.http2 = config;
+        self
+    }
+
+    /// Takes a client reactor of the user's instead of the one of the process. Only for [`Channel`].
+    pub fn reactor(mut self, reactor: &ClientReactor) -> Self {
+        self.reactor = Some(reactor.clone());
+        self
+    }
+
+    /// Makes the channel and connects it, as [`Channel::connect`].
+    ///
+    /// # Errors
+    /// As [`Channel::connect`].
+    pub async fn connect(self) -> Result<Channel, ConnectError> {
+        let channel = self.build()?;
+        channel.ready().await?;
+        Ok(channel)
+    }
+
+    /// Makes the channel; its first call connects.
+    ///
+    /// # Errors
+    /// An endpoint that is none.
+    pub fn build(self) -> Result<Channel, ConnectError> {
+        let (target, config, reactor) = self.into_parts()?;
+        Ok(Channel::new(Place::Tcp(target), config, reactor))
+    }
+
+    pub(crate) fn into_parts(self) -> Result<(Target, ChannelConfig, Option<ClientReactor>), ConnectError> {
+        Ok((Target::parse(&self.endpoint)?, self.config, self.reactor))
+    }
+}

@@ -1,0 +1,434 @@
+//! The client end of a connection: starts calls, and carries what arrives to their cells.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
+use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, Start, StartError, Status};
+
+use super::{ChannelSpec, PendingCall, Return};
+use crate::call::{CallCell, CellShape};
+use crate::payload::PREFIX_LEN;
+
+/// How often a call that no connection has processed is given to another one (PROTOCOL "transparent retry": once, wire rule 49).
+const ATTEMPTS_MAX: u32 = 2;
+
+/// A client's end of one connection.
+pub(crate) struct ClientEndpoint {
+    grpc: Client,
+    spec: Arc<ChannelSpec>,
+    /// By [`CallKey::index`].
+    calls: Vec<Option<Call>>,
+    /// One for each index, made when the index is first used.
+    doors: Vec<Option<Waker>>,
+    make_door: Box<dyn Fn(TaskId) -> Option<Waker> + Send>,
+    /// Calls that wait for the server's SETTINGS or for a stream to become free.
+    waiting: VecDeque<PendingCall>,
+    /// Not later than the first deadline of a waiting call.
+    waiting_until: Option<Instant>,
+    /// Where calls go that this connection could not have processed.
+    not_processed: Return,
+    /// The server's SETTINGS must arrive by then; None once they have.
+    ready_by: Option<Instant>,
+    going_away: bool,
+}
+
+struct Call {
+    key: CallKey,
+    cell: Arc<CallCell>,
+}
+
+/// What a client's connection can be told.
+pub(crate) enum Command {
+    /// Begin a call.
+    Start(PendingCall),
+    /// Look into the cell of the call with this index: its caller drives this connection itself and has no door.
+    Look(usize),
+    /// The channel is gone: close.
+    Retire,
+}
+
+impl ClientEndpoint {
+    /// `make_door` gives the waker of a call's slot; `ready_by` bounds the wait for the server's SETTINGS.
+    pub(crate) fn new(
+        spec: Arc<ChannelSpec>,
+        make_door: Box<dyn Fn(TaskId) -> Option<Waker> + Send>,
+        not_processed: Return,
+        ready_by: Instant,
+    ) -> Self {
+        let identity = ClientIdentity { scheme: "http".into(), authority: spec.authority().into() };
+        Self {
+            grpc: Client::new(spec.config.grpc.clone(), identity),
+            spec,
+            calls: Vec::new(),
+            doors: Vec::new(),
+            make_door,
+            waiting: VecDeque::new(),
+            waiting_until: None,
+            not_processed,
+            ready_by: Some(ready_by),
+            going_away: false,
+        }
+    }
+
+    pub(crate) fn channel_id(&self) -> u64 {
+        self.spec.id
+    }
+
+    /// Whether new calls may be given to this connection.
+    pub(crate) fn takes_calls(&self) -> bool {
+        !self.going_away
+    }
+
+    /// Whether the server's SETTINGS have arrived.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready_by.is_none()
+    }
+
+    /// Calls that were never given to the connection, for the caller that drives it.
+    pub(crate) fn take_returned(&mut self) -> Option<PendingCall> {
+        match &mut self.not_processed {
+            Return::Kept(calls) => calls.pop_front(),
+            Return::ByLetter(_) => None,
+        }
+    }
+
+    fn start(&mut self, env: &mut Env<'_>, pending: PendingCall) {
+        if self.going_away {
+            self.not_processed.give_back(self.spec.id, pending);
+        } else if self.ready_by.is_some() || !self.waiting.is_empty() {
+            self.wait(pending);
+        } else if let Err(pending) = self.start_now(env, pending) {
+            self.wait(pending);
+        }
+    }
+
+    fn wait(&mut self, pending: PendingCall) {
+        let deadline = pending.cell().lock().deadline;
+        self.waiting_until = [self.waiting_until, deadline].into_iter().flatten().min();
+        self.waiting.push_back(pending);
+    }
+
+    /// Begins a call. Gives it back when it must wait for a stream.
+    fn start_now(&mut self, env: &mut Env<'_>, pending: PendingCall) -> Result<(), PendingCall> {
+        let cell = pending.cell();
+        let mut state = cell.lock();
+        if state.cancelled {
+            drop(state);
+            pending.take();
+            return Ok(());
+        }
+        if pending.is_probe() {
+            drop(state);
+            pending.end(Status::default());
+            return Ok(());
+        }
+        if state.deadline.is_some_and(|deadline| deadline <= env.now) {
+            drop(state);
+            pending.end(Status::deadline_exceeded("the deadline passed before the call could be sent"));
+            return Ok(());
+        }
+        let start = Start {
+            path: &state.path,
+            metadata: &state.metadata_out,
+            timeout: state.deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
+            deadline: state.deadline,
+        };
+        let whole = state.outbound_ended;
+        let first = if whole { state.outbound.get(PREFIX_LEN..) } else { None };
+        match self.grpc.start(env, start, first, whole) {
+            Ok(key) => {
+                state.half_closed = whole;
+                state.repeatable = whole;
+                drop(state);
+                self.started(env, key, pending.take());
+                Ok(())
+            }
+            Err(error) => {
+                drop(state);
+                self.not_started(pending, &error)
+            }
+        }
+    }
+
+    fn started(&mut self, env: &mut Env<'_>, key: CallKey, cell: Arc<CallCell>) {
+        let index = key.index();
+        if self.calls.len() <= index {
+            self.calls.resize_with(index + 1, || None);
+            self.doors.resize_with(index + 1, || None);
+        }
+        if self.doors[index].is_none() {
+            self.doors[index] = (self.make_door)(TaskId(index as u64));
+        }
+        let mut state = cell.lock();
+        state.door.clone_from(&self.doors[index]);
+        state.slot = Some(index);
+        state.attempts += 1;
+        let is_whole = state.half_closed;
+        drop(state);
+        self.calls[index] = Some(Call { key, cell });
+        if !is_whole {
+            self.look(env, index);
+        }
+    }
+
+    fn not_started(&mut self, pending: PendingCall, error: &StartError) -> Result<(), PendingCall> {
+        match error {
+            StartError::Busy => return Err(pending),
+            StartError::GoingAway | StartError::Exhausted => {
+                self.going_away = true;
+                self.not_processed.give_back(self.spec.id, pending);
+            }
+            error => pending.end(Status::resource_exhausted(format!("the call cannot be sent: {error}"))),
+        }
+        Ok(())
+    }
+
+    /// Does what the caller left in its cell: sends, half-closes, credits, cancels.
+    fn look(&mut self, env: &mut Env<'_>, index: usize) {
+        let Some(Some(call)) = self.calls.get(index) else { return };
+        let key = call.key;
+        let mut state = call.cell.lock();
+        state.knocked = false;
+        if state.cancelled {
+            drop(state);
+            self.grpc.cancel(env, key);
+            self.calls[index] = None;
+            return;
+        }
+        if !state.half_closed {
+            if !state.outbound.is_empty() {
+                // An error means that the call is over; its Finished event brings the status.
+                let _ = self.grpc.send_framed_slice(env, key, &state.outbound);
+                state.outbound.clear();
+            }
+            if state.outbound_ended {
+                state.half_closed = true;
+                self.grpc.half_close(env, key);
+            }
+        }
+        if let Some(bytes) = state.take_releases() {
+            self.grpc.release(env, key, bytes);
+        }
+        state.inbound.give_used(env.pool);
+        state.room = self.grpc.may_send(key);
+        let waker = if state.room > 0 { state.send_waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// What the engine reports.
+impl ClientEndpoint {
+    /// Handles everything that the engine has to say about `input`.
+    fn drain(&mut self, env: &mut Env<'_>, input: &Input<'_>) -> Result<(), Closed> {
+        while let Some(event) = self.grpc.next_event(env, input)? {
+            self.on_event(env, event);
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, env: &mut Env<'_>, event: Event<'_>) {
+        match event {
+            Event::Headers { call } => self.on_headers(call),
+            Event::Message { call, body } => self.on_message(env, call, body),
+            Event::Finished { call } => self.on_finished(call),
+            Event::Writable { call } => self.look(env, call.index()),
+            Event::Ready => {
+                self.ready_by = None;
+                self.start_waiting(env);
+            }
+            Event::Capacity => self.start_waiting(env),
+            Event::GoingAway => {
+                self.going_away = true;
+                for pending in self.waiting.drain(..) {
+                    self.not_processed.give_back(self.spec.id, pending);
+                }
+            }
+            // Only a server's end begins calls and is half-closed.
+            Event::Begin { .. } | Event::HalfClosed { .. } => {}
+        }
+    }
+
+    fn call(&self, key: CallKey) -> Option<&Call> {
+        self.calls.get(key.index())?.as_ref().filter(|call| call.key == key)
+    }
+
+    fn on_headers(&mut self, key: CallKey) {
+        let Some(Some(call)) = self.calls.get(key.index()) else { return };
+        let mut state = call.cell.lock();
+        self.grpc.take_metadata(key, &mut state.metadata_in);
+        state.metadata_arrived = true;
+        let waker = if state.shape == CellShape::EachMessage { state.receive_waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn on_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
+        let length = body.len();
+        let Some(call) = self.call(key) else {
+            give_back(env, body);
+            return self.grpc.release(env, key, length);
+        };
+        let mut state = call.cell.lock();
+        state.messages_in += 1;
+        if state.shape == CellShape::WholeCall {
+            // Nobody takes the messages of such a call before its end, and more than one is an error: one is kept.
+            if state.messages_in == 1 {
+                state.inbound.push(body, env.pool);
+            } else {
+                give_back(env, body);
+            }
+            drop(state);
+            return self.grpc.release(env, key, length);
+        }
+        state.inbound.push(body, env.pool);
+        let releases = state.take_releases();
+        state.inbound.give_used(env.pool);
+        let waker = state.receive_waker.take();
+        drop(state);
+        if let Some(bytes) = releases {
+            self.grpc.release(env, key, bytes);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn on_finished(&mut self, key: CallKey) {
+        let Some(call) =
+            self.calls.get_mut(key.index()).and_then(|call| call.take_if(|call| call.key == key))
+        else {
+            return;
+        };
+        let mut state = call.cell.lock();
+        let status = self.grpc.take_status(key, &mut state.trailers_in);
+        let may_repeat = state.repeatable && !state.cancelled && state.attempts < ATTEMPTS_MAX;
+        if may_repeat && self.grpc.unprocessed(key) {
+            state.half_closed = false;
+            state.door = None;
+            state.slot = None;
+            drop(state);
+            return self.not_processed.give_back(self.spec.id, PendingCall::call(call.cell));
+        }
+        state.slot = None;
+        let wakers = state.end(status);
+        drop(state);
+        // The caller may use the cell for its next call once nobody else holds it.
+        drop(call);
+        for waker in wakers.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+
+    fn start_waiting(&mut self, env: &mut Env<'_>) {
+        if self.ready_by.is_some() {
+            return;
+        }
+        while let Some(pending) = self.waiting.pop_front() {
+            if let Err(pending) = self.start_now(env, pending) {
+                self.waiting.push_front(pending);
+                return;
+            }
+        }
+    }
+
+    fn expire_waiting(&mut self, now: Instant) {
+        self.waiting_until = None;
+        for _ in 0..self.waiting.len() {
+            let Some(pending) = self.waiting.pop_front() else { return };
+            if pending.cell().lock().deadline.is_some_and(|deadline| deadline <= now) {
+                pending.end(Status::deadline_exceeded(
+                    "the deadline passed while the call waited for the connection",
+                ));
+            } else {
+                self.wait(pending);
+            }
+        }
+    }
+
+    fn ready_error(&self) -> Closed {
+        Closed::peer(format!("{} did not send its HTTP/2 SETTINGS in time", self.spec.name()))
+    }
+}
+
+impl Endpoint for ClientEndpoint {
+    type Command = Command;
+
+    fn receive(&mut self, env: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+        let input = Input::new(bytes);
+        self.drain(env, &input)?;
+        Ok(input.consumed())
+    }
+
+    fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        loop {
+            self.grpc.transmit(env);
+            if !self.grpc.has_events() {
+                break;
+            }
+            self.drain(env, &Input::new(&[]))?;
+        }
+        if self.going_away && self.grpc.calls() == 0 {
+            return Err(Closed::peer(format!("{} takes no more calls on this connection", self.spec.name())));
+        }
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        [self.grpc.next_deadline(), self.ready_by, self.waiting_until].into_iter().flatten().min()
+    }
+
+    fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        if self.ready_by.is_some_and(|ready_by| ready_by <= env.now) {
+            return Err(self.ready_error());
+        }
+        self.expire_waiting(env.now);
+        self.grpc.on_deadline(env)?;
+        self.drain(env, &Input::new(&[]))
+    }
+
+    fn on_command(&mut self, env: &mut Env<'_>, command: Command) -> Result<(), Closed> {
+        match command {
+            Command::Start(pending) => self.start(env, pending),
+            Command::Look(index) => self.look(env, index),
+            Command::Retire => return Err(Closed::local("the channel was dropped")),
+        }
+        Ok(())
+    }
+
+    fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
+        self.look(env, task.0 as usize);
+        Ok(())
+    }
+
+    fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        let was_ready = self.is_ready();
+        self.going_away = true;
+        self.grpc.closed(env, closed);
+        // The engine has no input any more: what it reports are the ends of its calls.
+        let _ = self.drain(env, &Input::new(&[]));
+        while let Some(pending) = self.waiting.pop_front() {
+            if was_ready {
+                self.not_processed.give_back(self.spec.id, pending);
+            } else {
+                pending.end(Status::unavailable(format!(
+                    "cannot connect to {}: {}",
+                    self.spec.name(),
+                    closed.text
+                )));
+            }
+        }
+    }
+}
+
+fn give_back(env: &mut Env<'_>, body: Body<'_>) {
+    if let Body::Block(block) = body {
+        env.pool.give(block);
+    }
+}

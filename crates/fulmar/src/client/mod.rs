@@ -1,0 +1,16 @@
+//! The client: channels, the calls made over them, and the connections under them.
+
+mod background;
+pub(crate) mod calls;
+mod channel;
+mod connections;
+pub(crate) mod endpoint;
+mod pending;
+pub(crate) mod reply;
+pub(crate) mod target;
+
+pub use background::ClientReactor;
+pub use channel::{Channel, ChannelBuilder};
+pub(crate) use channel::{ChannelConfig, ChannelSpec, Place};
+pub(crate) use connections::Connections;
+pub(crate) use pending::{PendingCall, Return};

@@ -1,0 +1,78 @@
+//! A call on its way to a connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fulmar_grpc::Status;
+use fulmar_reactor::Mailbox;
+
+use crate::call::CallCell;
+use crate::host::Letter;
+
+/// A call that no connection has yet. Whatever happens to it, its caller hears: one that is dropped ends `UNAVAILABLE`.
+#[derive(Debug)]
+pub(crate) struct PendingCall {
+    cell: Option<Arc<CallCell>>,
+    /// No call at all: its end tells that the connection is ready.
+    probe: bool,
+}
+
+impl PendingCall {
+    pub(crate) fn call(cell: Arc<CallCell>) -> Self {
+        Self { cell: Some(cell), probe: false }
+    }
+
+    pub(crate) fn probe(cell: Arc<CallCell>) -> Self {
+        Self { cell: Some(cell), probe: true }
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        self.probe
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<CallCell> {
+        self.cell.as_ref().expect("only `take` and `end` empty it, and both consume it")
+    }
+
+    /// The cell, for who now looks after the call.
+    pub(crate) fn take(mut self) -> Arc<CallCell> {
+        self.cell.take().expect("only `take` and `end` empty it, and both consume it")
+    }
+
+    /// Ends the call without it ever having been sent.
+    pub(crate) fn end(mut self, status: Status) {
+        self.end_once(status);
+    }
+
+    fn end_once(&mut self, status: Status) {
+        let Some(cell) = self.cell.take() else { return };
+        let wakers = cell.lock().end(status);
+        drop(cell);
+        for waker in wakers.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        self.end_once(Status::unavailable("the reactor of this channel has ended"));
+    }
+}
+
+/// Where a connection puts calls that it could not have processed, so that another connection can.
+pub(crate) enum Return {
+    /// To the reactor's host, which has or makes another connection.
+    ByLetter(Mailbox<Letter>),
+    /// Kept for the caller that drives the connection itself.
+    Kept(VecDeque<PendingCall>),
+}
+
+impl Return {
+    pub(crate) fn give_back(&mut self, channel: u64, pending: PendingCall) {
+        match self {
+            Self::ByLetter(mailbox) => mailbox.send(Letter::Restart { channel, pending }),
+            Self::Kept(calls) => calls.push_back(pending),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Turning what a cell holds at the end of a call into its one reply.
+
+use std::sync::Arc;
+
+use fulmar_grpc::{Code, Status};
+
+use crate::call::{CallCell, Inbound};
+use crate::metadata_lease::MetadataShelf;
+use crate::payload::{Payload, decode};
+use crate::response::Response;
+
+/// The reply of a call that has ended and that must have exactly one (wire rule 22).
+///
+/// `queue`, empty, is lent by the caller; afterwards it is back in the cell.
+///
+/// # Errors
+/// The status of a call that failed; `UNIMPLEMENTED` for none or more than one reply; `INTERNAL` for one that cannot be decoded.
+pub(crate) fn take_single<Resp: Payload>(
+    cell: &CallCell,
+    shelf: &Arc<MetadataShelf>,
+    queue: &mut Inbound,
+) -> Result<Response<Resp>, Status> {
+    let mut state = cell.lock();
+    let status = state.status.take().unwrap_or_else(|| Status::internal("the call has not ended"));
+    if status.code() != Code::Ok {
+        return Err(status);
+    }
+    if state.messages_in != 1 {
+        return Err(Status::unimplemented(format!(
+            "the server answered with {} messages to a method that has one reply",
+            state.messages_in
+        )));
+    }
+    std::mem::swap(&mut state.inbound, queue);
+    let mut arena = std::mem::take(&mut state.arena);
+    let metadata = shelf.lease_from(&mut state.metadata_in);
+    let trailers = shelf.lease_from(&mut state.trailers_in);
+    drop(state);
+
+    let mut message = Resp::default();
+    let decoded = queue.take(|body| decode(&mut message, body, &mut arena));
+    let mut state = cell.lock();
+    std::mem::swap(&mut state.inbound, queue);
+    state.arena = arena;
+    drop(state);
+    match decoded {
+        Some((Ok(()), _)) => Ok(Response::from_parts(message, metadata, trailers)),
+        Some((Err(status), _)) => Err(status),
+        None => Err(Status::internal("the reply is gone")),
+    }
+}

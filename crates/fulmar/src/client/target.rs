@@ -1,0 +1,120 @@
+//! Where a channel goes: `http://host:port`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use crate::error::ConnectError;
+
+/// The port of `http` without one (RFC 9110 §4.2.1).
+const HTTP_PORT: u16 = 80;
+
+/// A parsed endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As the user wrote it, for texts.
+    pub(crate) uri: String,
+    /// Without the brackets of an IPv6 address.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// What `:authority` says.
+    pub(crate) authority: String,
+}
+
+impl Target {
+    /// Parses `http://host[:port][/]`; the scheme may be left out.
+    ///
+    /// # Errors
+    /// An unknown scheme, a missing host, a port that is none, or a path.
+    pub(crate) fn parse(uri: &str) -> Result<Self, ConnectError> {
+        let fail = |reason: String| ConnectError::new(uri, reason);
+        let rest = match uri.split_once("://") {
+            None => uri,
+            Some(("http", rest)) => rest,
+            Some((scheme, _)) => {
+                return Err(fail(format!("the scheme \"{scheme}\" is not supported: use \"http\"")));
+            }
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#', '@']) || authority.contains(char::is_whitespace) {
+            return Err(fail(
+                "an endpoint is http://host:port, without path, query, fragment or user".to_owned(),
+            ));
+        }
+        let (host, port) = split_port(authority).map_err(fail)?;
+        if host.is_empty() {
+            return Err(fail("the host is missing: an endpoint is http://host:port".to_owned()));
+        }
+        Ok(Self { uri: uri.to_owned(), host: host.to_owned(), port, authority: authority.to_owned() })
+    }
+
+    /// The address, where the host is a literal one and needs no resolving.
+    pub(crate) fn literal_address(&self) -> Option<SocketAddr> {
+        IpAddr::from_str(&self.host).ok().map(|ip| SocketAddr::new(ip, self.port))
+    }
+}
+
+/// Splits `host:port`, `[v6]:port` or a host alone.
+fn split_port(authority: &str) -> Result<(&str, u16), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) =
+                rest.split_once(']').ok_or("the bracket of the IPv6 address is not closed")?;
+            match after {
+                "" => (host, None),
+                after => (host, Some(after.strip_prefix(':').ok_or("a colon must follow the IPv6 address")?)),
+            }
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    let port = match port {
+        None => HTTP_PORT,
+        Some(port) => port.parse().map_err(|_| format!("\"{port}\" is not a port"))?,
+    };
+    Ok((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(uri: &str) -> (String, u16, String) {
+        let target = Target::parse(uri).unwrap();
+        (target.host, target.port, target.authority)
+    }
+
+    #[test]
+    fn hosts_addresses_and_ports_are_understood() {
+        assert_eq!(parsed("http://localhost:50051"), ("localhost".into(), 50051, "localhost:50051".into()));
+        assert_eq!(parsed("localhost:50051/"), ("localhost".into(), 50051, "localhost:50051".into()));
+        assert_eq!(parsed("http://svc.example"), ("svc.example".into(), 80, "svc.example".into()));
+        assert_eq!(parsed("http://[::1]:7"), ("::1".into(), 7, "[::1]:7".into()));
+        assert_eq!(
+            Target::parse("http://[::1]:7").unwrap().literal_address(),
+            Some("[::1]:7".parse().unwrap())
+        );
+        assert_eq!(Target::parse("http://localhost:7").unwrap().literal_address(), None);
+    }
+
+    #[test]
+    fn what_is_no_endpoint_says_why() {
+        for (uri, reason) in [
+            ("ftp://localhost:1", "scheme \"ftp\""),
+            ("https://localhost:1", "scheme \"https\""),
+            ("http://", "host is missing"),
+            ("http://:1", "host is missing"),
+            ("http://localhost:port", "\"port\" is not a port"),
+            ("http://localhost:65536", "\"65536\" is not a port"),
+            ("http://localhost:1/path", "without path"),
+            ("http://user@localhost:1", "without path"),
+            ("http://[::1:1", "not closed"),
+            ("http://[::1]1", "colon must follow"),
+        ] {
+            let text = Target::parse(uri).unwrap_err().to_string();
+            assert!(text.contains(reason), "{uri}: {text}");
+            assert!(text.contains(uri), "{uri}: {text}");
+        }
+    }
+}

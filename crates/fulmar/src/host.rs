@@ -1,0 +1,356 @@
+//! What lives on one reactor: the servers and the client connections there, and the letters that they get.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fulmar_base::{Closed, Env, Instant, Plain, TaskId, Transport};
+use fulmar_reactor::{
+    ConnectionHandle, ConnectionKey, Host, ListenerKey, Mailbox, Reactor, Resolver, Socket,
+};
+
+use crate::client::endpoint::ClientEndpoint;
+use crate::client::{ChannelSpec, Connections, PendingCall, Place};
+use crate::error::ServerError;
+use crate::server::endpoint::ServerEndpoint;
+use crate::server::{Arrival, Router, Seat, ServerShared, ServerSlot, ServerSlots};
+
+/// What a reactor of ours lends its host.
+pub(crate) type Core = fulmar_reactor::Core<RoofTransport, Letter>;
+
+/// A reactor of ours.
+pub(crate) type RoofReactor = Reactor<RoofHost>;
+
+/// What is sent to a reactor's mailbox.
+pub(crate) enum Letter {
+    /// A caller begins a call.
+    Start { spec: Arc<ChannelSpec>, pending: PendingCall },
+    /// A connection could not have processed a call.
+    Restart { channel: u64, pending: PendingCall },
+    /// The addresses of a channel's server.
+    Resolved { channel: u64, resolved: io::Result<Vec<SocketAddr>> },
+    /// Something of a channel that is not connected may have expired.
+    ChannelTimer(u64),
+    /// The last clone of a channel was dropped.
+    ChannelGone(u64),
+    /// A channel is to be joined to a server of this reactor.
+    OpenPipe { spec: Arc<ChannelSpec>, server: Arc<ServerShared> },
+    /// Another reactor has accepted a connection for a server of this one.
+    Arrived(Arrival),
+    /// A server is to end within `grace`.
+    Shutdown { server: u64, grace: Duration },
+    /// The grace is over.
+    CutOff { server: u64 },
+    /// The reactor is to end.
+    Stop,
+}
+
+/// The host of one reactor.
+pub(crate) struct RoofHost {
+    mailbox: Mailbox<Letter>,
+    channels: Connections,
+    servers: ServerSlots,
+}
+
+impl RoofHost {
+    pub(crate) fn new(core: &Core) -> Self {
+        Self { mailbox: core.mailbox(), channels: Connections::default(), servers: ServerSlots::default() }
+    }
+
+    /// Makes this reactor serve `shared`; one of its reactors has the listener.
+    ///
+    /// # Errors
+    /// The system does not take the listening socket.
+    pub(crate) fn serve(
+        &mut self,
+        core: &mut Core,
+        shared: &Arc<ServerShared>,
+        listener: Option<TcpListener>,
+        owns_reactor: bool,
+    ) -> Result<(), ServerError> {
+        let mut router = Router::new(&shared.services, shared.config.send_message_bytes_max)?;
+        let routes = Arc::new(std::mem::take(&mut router.routes));
+        let listener = listener
+            .map(|listener| core.listen(listener))
+            .transpose()
+            .map_err(|error| ServerError::io("cannot listen", error))?;
+        let connections = Arc::new(AtomicUsize::new(0));
+        self.servers.insert(ServerSlot {
+            shared: shared.clone(),
+            router: Rc::new(RefCell::new(router)),
+            routes,
+            listener,
+            connections: connections.clone(),
+            owns_reactor,
+            closing: false,
+        });
+        if let Some(grace) = shared.add_seat(Seat { mailbox: core.mailbox(), connections }) {
+            core.mailbox().send(Letter::Shutdown { server: shared.id, grace });
+        }
+        Ok(())
+    }
+
+    /// How to make the server's end of a connection. None when the server is not open here.
+    fn server_end(
+        &self,
+        server: u64,
+        peer: Option<SocketAddr>,
+    ) -> Option<impl FnOnce(ConnectionHandle) -> RoofTransport + use<>> {
+        let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
+        let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
+        Some(move |handle| {
+            RoofTransport::Server(Plain(ServerEndpoint::new(config, routes, router, handle, peer, server)))
+        })
+    }
+
+    fn on_arrival(&mut self, core: &mut Core, arrival: Arrival) {
+        match self.server_end(arrival.server, Some(arrival.peer)) {
+            Some(make) => {
+                core.adopt(arrival.socket, arrival.peer, make);
+            }
+            None => {
+                if let Some(slot) = self.servers.get(arrival.server) {
+                    slot.connections.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn on_open_pipe(&mut self, core: &mut Core, spec: &ChannelSpec, server: &ServerShared) {
+        let make_server = self.server_end(server.id, None);
+        if make_server.is_some()
+            && let Some(slot) = self.servers.get(server.id)
+        {
+            slot.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        self.channels.open_pipe(core, spec.id, make_server);
+    }
+
+    fn on_shutdown(&mut self, core: &mut Core, server: u64, grace: Duration) {
+        let Some(slot) = self.servers.get_mut(server) else { return };
+        slot.closing = true;
+        if let Some(listener) = slot.listener.take() {
+            core.close_listener(listener);
+        }
+        for key in connections_of(core, server) {
+            let _ = core.command(key, RoofCommand::Server(crate::server::endpoint::Command::Drain));
+        }
+        core.set_timer(core.now() + grace, Letter::CutOff { server });
+        self.end_server_if_idle(core, server);
+    }
+
+    fn on_cut_off(&mut self, core: &mut Core, server: u64) {
+        for key in connections_of(core, server) {
+            core.close(key, &Closed::local("the server has shut down"));
+        }
+        self.end_server_if_idle(core, server);
+    }
+
+    /// Ends a server that is shutting down and has no connection left on this reactor.
+    fn end_server_if_idle(&mut self, core: &mut Core, server: u64) {
+        let is_over = self
+            .servers
+            .get(server)
+            .is_some_and(|slot| slot.closing && slot.connections.load(Ordering::Relaxed) == 0);
+        if !is_over {
+            return;
+        }
+        if let Some(slot) = self.servers.remove(server) {
+            slot.shared.remove_seat(&core.mailbox());
+            if slot.owns_reactor {
+                core.stop();
+            }
+        }
+    }
+}
+
+fn connections_of(core: &mut Core, server: u64) -> Vec<ConnectionKey> {
+    core.keys()
+        .into_iter()
+        .filter(|key| match core.transport(*key) {
+            Some(RoofTransport::Server(Plain(endpoint))) => endpoint.server() == server,
+            _ => false,
+        })
+        .collect()
+}
+
+impl Host for RoofHost {
+    type Transport = RoofTransport;
+    type Letter = Letter;
+
+    fn on_accept(&mut self, core: &mut Core, listener: ListenerKey, socket: Socket, peer: SocketAddr) {
+        let Some(slot) = self.servers.by_listener(listener) else { return };
+        let server = slot.shared.id;
+        let Some(seat) = slot.shared.least_loaded() else { return };
+        seat.count();
+        let arrival = Arrival { server, socket, peer };
+        if seat.mailbox.reactor() == core.id() {
+            self.on_arrival(core, arrival);
+        } else {
+            seat.mailbox.send(Letter::Arrived(arrival));
+        }
+    }
+
+    fn on_letter(&mut self, core: &mut Core, letter: Letter) {
+        match letter {
+            Letter::Start { spec, pending } => self.channels.start(core, &spec, pending),
+            Letter::Restart { channel, pending } => self.channels.restart(core, channel, pending),
+            Letter::Resolved { channel, resolved } => self.channels.on_resolved(core, channel, resolved),
+            Letter::ChannelTimer(channel) => self.channels.on_timer(core, channel),
+            Letter::ChannelGone(channel) => self.channels.forget(core, channel),
+            Letter::OpenPipe { spec, server } => self.on_open_pipe(core, &spec, &server),
+            Letter::Arrived(arrival) => self.on_arrival(core, arrival),
+            Letter::Shutdown { server, grace } => self.on_shutdown(core, server, grace),
+            Letter::CutOff { server } => self.on_cut_off(core, server),
+            Letter::Stop => core.stop(),
+        }
+    }
+
+    fn on_connected(&mut self, core: &mut Core, connection: ConnectionKey) {
+        self.channels.on_connected(core, connection);
+    }
+
+    fn on_closed(
+        &mut self,
+        core: &mut Core,
+        connection: ConnectionKey,
+        transport: RoofTransport,
+        closed: &Closed,
+    ) {
+        match transport {
+            RoofTransport::Client(Plain(endpoint)) => {
+                self.channels.on_closed(core, connection, endpoint.channel_id(), closed);
+            }
+            RoofTransport::Server(Plain(endpoint)) => {
+                if let Some(slot) = self.servers.get(endpoint.server()) {
+                    slot.connections.fetch_sub(1, Ordering::Relaxed);
+                }
+                self.end_server_if_idle(core, endpoint.server());
+            }
+        }
+    }
+}
+
+impl Drop for RoofHost {
+    fn drop(&mut self) {
+        for slot in self.servers.drain() {
+            slot.shared.remove_seat(&self.mailbox);
+        }
+    }
+}
+
+/// A connection of either kind.
+pub(crate) enum RoofTransport {
+    Client(Plain<ClientEndpoint>),
+    Server(Plain<ServerEndpoint>),
+}
+
+/// What a connection of either kind can be told.
+pub(crate) enum RoofCommand {
+    Client(crate::client::endpoint::Command),
+    Server(crate::server::endpoint::Command),
+}
+
+impl Transport for RoofTransport {
+    type Command = RoofCommand;
+
+    fn receive(&mut self, env: &mut Env<'_>, wire: &mut [u8]) -> Result<usize, Closed> {
+        match self {
+            Self::Client(client) => client.receive(env, wire),
+            Self::Server(server) => server.receive(env, wire),
+        }
+    }
+
+    fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        match self {
+            Self::Client(client) => client.transmit(env),
+            Self::Server(server) => server.transmit(env),
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Client(client) => client.next_deadline(),
+            Self::Server(server) => server.next_deadline(),
+        }
+    }
+
+    fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        match self {
+            Self::Client(client) => client.on_deadline(env),
+            Self::Server(server) => server.on_deadline(env),
+        }
+    }
+
+    fn on_command(&mut self, env: &mut Env<'_>, command: RoofCommand) -> Result<(), Closed> {
+        match (self, command) {
+            (Self::Client(client), RoofCommand::Client(command)) => client.on_command(env, command),
+            (Self::Server(server), RoofCommand::Server(command)) => server.on_command(env, command),
+            // A key names one connection for ever, so a command of the other kind cannot meet it; dropping it tells its caller.
+            _ => Ok(()),
+        }
+    }
+
+    fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
+        match self {
+            Self::Client(client) => client.on_wake(env, task),
+            Self::Server(server) => server.on_wake(env, task),
+        }
+    }
+
+    fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        match self {
+            Self::Client(client) => client.on_close(env, closed),
+            Self::Server(server) => server.on_close(env, closed),
+        }
+    }
+}
+
+thread_local! {
+    /// The mailbox of the reactor that this thread runs, so that calls made in a handler stay on its thread.
+    static CURRENT: RefCell<Option<Mailbox<Letter>>> = const { RefCell::new(None) };
+}
+
+/// Says, while it lives, that this thread runs a reactor.
+pub(crate) struct Running {
+    outer: Option<Mailbox<Letter>>,
+}
+
+impl Running {
+    pub(crate) fn enter(mailbox: Mailbox<Letter>) -> Self {
+        Self { outer: CURRENT.replace(Some(mailbox)) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer.take());
+    }
+}
+
+/// Runs a reactor on this thread until it is stopped.
+///
+/// # Errors
+/// The operating system's event queue fails.
+pub(crate) fn run(reactor: &mut RoofReactor) -> io::Result<()> {
+    let _running = Running::enter(reactor.core().mailbox());
+    reactor.run()
+}
+
+/// Sends a letter to the reactor of this thread, if there is one and it can reach `place`. Gives the letter back otherwise.
+pub(crate) fn send_to_current(letter: Letter, place: &Place) -> Result<(), Letter> {
+    CURRENT.with_borrow(|current| match current {
+        Some(mailbox) if place.is_reached_from(mailbox) => mailbox.try_send(letter),
+        _ => Err(letter),
+    })
+}
+
+/// Resolves names for all reactors of the process, on a thread of its own.
+pub(crate) fn resolver() -> &'static Resolver {
+    static RESOLVER: OnceLock<Resolver> = OnceLock::new();
+    RESOLVER.get_or_init(Resolver::default)
+}

@@ -1,0 +1,80 @@
+//! A response: a message, or a stream of them, with the metadata before and after it.
+
+use fulmar_grpc::MetadataMap;
+
+use crate::metadata_lease::MetadataLease;
+
+/// What a handler returns and a client receives.
+///
+/// ```
+/// use fulmar::Response;
+///
+/// let mut response = Response::new("message");
+/// response.metadata_mut().insert("x-served-by", "fulmar").unwrap();
+/// response.trailers_mut().insert("x-cost", "7").unwrap();
+/// assert_eq!(*response.get_ref(), "message");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Response<T> {
+    message: T,
+    metadata: MetadataLease,
+    trailers: MetadataLease,
+}
+
+impl<T> Response<T> {
+    /// A response without metadata.
+    pub fn new(message: T) -> Self {
+        Self::from_parts(message, MetadataLease::default(), MetadataLease::default())
+    }
+
+    pub(crate) fn from_parts(message: T, metadata: MetadataLease, trailers: MetadataLease) -> Self {
+        Self { message, metadata, trailers }
+    }
+
+    /// Metadata that goes ahead of the message.
+    pub fn metadata(&self) -> &MetadataMap {
+        self.metadata.get()
+    }
+
+    /// Metadata that goes ahead of the message, to add to.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        self.metadata.get_mut()
+    }
+
+    /// Metadata that follows the message. For a response whose message is a stream it is empty: the stream has its own
+    /// [`trailers`](crate::Streaming::trailers) once it has ended.
+    pub fn trailers(&self) -> &MetadataMap {
+        self.trailers.get()
+    }
+
+    /// Metadata that follows the message, to add to.
+    pub fn trailers_mut(&mut self) -> &mut MetadataMap {
+        self.trailers.get_mut()
+    }
+
+    /// The message alone.
+    pub fn into_inner(self) -> T {
+        self.message
+    }
+
+    /// The message, to read.
+    pub fn get_ref(&self) -> &T {
+        &self.message
+    }
+
+    /// The message, to change.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.message
+    }
+
+    /// The same response with another message.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
+        Response { message: change(self.message), metadata: self.metadata, trailers: self.trailers }
+    }
+}
+
+impl<T> From<T> for Response<T> {
+    fn from(message: T) -> Self {
+        Self::new(message)
+    }
+}

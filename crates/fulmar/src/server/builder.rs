@@ -1,0 +1,257 @@
+//! Building a server and running it.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use fulmar_grpc::Config;
+use fulmar_reactor::{Reactor, ReactorConfig};
+
+use super::router::Service;
+use super::{RunningServer, ServerHandle, ServerShared};
+use crate::error::ServerError;
+use crate::host::{self, RoofHost};
+
+/// Settings of a server to be.
+///
+/// ```no_run
+/// # fn services() -> impl fulmar::Service { struct S; impl fulmar::Service for S { fn name(&self) -> &'static str { "s" } fn register(&self, _: &mut fulmar::Router) {} } S }
+/// # fn main() -> Result<(), fulmar::ServerError> {
+/// let server = fulmar::Server::builder()
+///     .reactors(4)
+///     .receive_message_bytes_max(16 << 20)
+///     .add_service(services())
+///     .bind("127.0.0.1:50051")?;
+/// server.run()
+/// # }
+/// ```
+#[must_use]
+pub struct ServerBuilder {
+    config: Config,
+    services: Vec<Box<dyn Service>>,
+    reactors: usize,
+    reactor: ReactorConfig,
+    around_thread: Option<AroundThread>,
+}
+
+/// Called on each reactor thread with what the thread is to run.
+type AroundThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// A server that is bound and not running yet.
+pub struct Server {
+    shared: Arc<ServerShared>,
+    listener: Option<TcpListener>,
+    reactors: usize,
+    reactor: ReactorConfig,
+    around_thread: Option<AroundThread>,
+}
+
+impl Server {
+    /// A builder with the defaults.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder {
+            config: Config::default(),
+            services: Vec::new(),
+            reactors: thread::available_parallelism().map_or(1, usize::from),
+            reactor: ReactorConfig::default(),
+            around_thread: None,
+        }
+    }
+
+    /// Serves until a [`ServerHandle`] shuts the server down. Waits; the threads of the reactors are others.
+    ///
+    /// # Errors
+    /// A thread or an event queue could not be had.
+    pub fn run(self) -> Result<(), ServerError> {
+        self.spawn()?.join()
+    }
+
+    /// Starts serving and returns at once.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn spawn(mut self) -> Result<RunningServer, ServerError> {
+        let local_addr = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let mut threads = Vec::with_capacity(self.reactors);
+        // The reactor with the listener starts last, when there is somebody to give connections to.
+        for index in (0..self.reactors).rev() {
+            let listener = if index == 0 { self.listener.take() } else { None };
+            match self.start_thread(index, listener) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.shared.shutdown(std::time::Duration::ZERO);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(RunningServer::new(ServerHandle::new(self.shared), local_addr, threads))
+    }
+
+    fn start_thread(
+        &self,
+        index: usize,
+        listener: Option<TcpListener>,
+    ) -> Result<JoinHandle<std::io::Result<()>>, ServerError> {
+        let (shared, config, around) =
+            (self.shared.clone(), self.reactor.clone(), self.around_thread.clone());
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name(format!("fulmar-server-{index}"))
+            .spawn(move || {
+                let mut reactor = Reactor::new(config, |core| RoofHost::new(core))?;
+                let (host, core) = reactor.parts();
+                let started = host.serve(core, &shared, listener, true);
+                let is_started = started.is_ok();
+                drop(sender.send(started));
+                let mut ended = Ok(());
+                let mut serve = || {
+                    if is_started {
+                        ended = host::run(&mut reactor);
+                    }
+                };
+                match around {
+                    Some(around) => around(&mut serve),
+                    None => serve(),
+                }
+                ended
+            })
+            .map_err(|error| ServerError::io("cannot start a reactor thread", error))?;
+        match receiver.recv() {
+            Ok(started) => started.map(|()| thread),
+            // The thread has ended before it could serve: its result says why.
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(ServerError::io("cannot start a reactor", error)),
+                _ => Err(ServerError::new("a reactor thread ended before it began")),
+            },
+        }
+    }
+
+    /// The address that the server is bound to; the port is the real one, also where 0 was asked for.
+    ///
+    /// # Errors
+    /// A server without a listener, or one that the operating system does not know any more.
+    pub fn local_addr(&self) -> Result<SocketAddr, ServerError> {
+        match &self.listener {
+            Some(listener) => {
+                listener.local_addr().map_err(|error| ServerError::io("cannot tell the address", error))
+            }
+            None => Err(ServerError::new("the server has no listener: it is reached in-process")),
+        }
+    }
+
+    /// A handle to shut the server down, and to reach it in-process, from anywhere.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle::new(self.shared.clone())
+    }
+
+    pub(crate) fn into_parts(self) -> (Arc<ServerShared>, Option<TcpListener>) {
+        (self.shared, self.listener)
+    }
+}
+
+impl ServerBuilder {
+    /// How many reactor threads serve. New connections go to the one that has fewest. By default as many as the machine has
+    /// processors; at least one.
+    pub fn reactors(mut self, reactors: usize) -> Self {
+        self.reactors = reactors.max(1);
+        self
+    }
+
+    /// Adds a service.
+    pub fn add_service(mut self, service: impl Service) -> Self {
+        self.services.push(Box::new(service));
+        self
+    }
+
+    /// The longest message taken from a client, in bytes. 4 MiB by default; a longer one fails its call with
+    /// `RESOURCE_EXHAUSTED`.
+    pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.receive_message_bytes_max = bytes;
+        self
+    }
+
+    /// The longest message sent, in bytes. Unlimited by default; a longer one fails its call with `RESOURCE_EXHAUSTED`.
+    pub fn send_message_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.send_message_bytes_max = bytes;
+        self
+    }
+
+    /// Settings of the HTTP/2 connections: windows, limits.
+    pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
+        self.config.http2 = config;
+        self
+    }
+
+    /// How long a reactor looks for work without sleeping before it sleeps. Zero by default. It costs a processor core while it
+    /// lasts and saves the time that waking a thread takes.
+    pub fn busy_poll(mut self, busy_poll: std::time::Duration) -> Self {
+        self.reactor.busy_poll = busy_poll;
+        self
+    }
+
+    /// Wraps what each reactor thread runs, for instance to enter a runtime whose timers and I/O the handlers use:
+    ///
+    /// ```ignore
+    /// let handle = tokio::runtime::Handle::current();
+    /// builder.around_thread(move |serve| {
+    ///     let _entered = handle.enter();
+    ///     serve();
+    /// })
+    /// ```
+    pub fn around_thread(mut self, around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        self.around_thread = Some(Arc::new(around));
+        self
+    }
+
+    /// Binds to `address` and listens; connections wait until the server runs.
+    ///
+    /// # Errors
+    /// An address that is none or is taken; two services with one name.
+    pub fn bind(self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, ServerError> {
+        let listener = TcpListener::bind(&address)
+            .map_err(|error| ServerError::io(format!("cannot bind to {address:?}"), error))?;
+        self.with_listener(listener)
+    }
+
+    /// Takes a socket that listens already.
+    ///
+    /// # Errors
+    /// Two services with one name.
+    pub fn with_listener(self, listener: TcpListener) -> Result<Server, ServerError> {
+        self.build(Some(listener))
+    }
+
+    /// A server without a socket, reached by [`ServerHandle::in_process`] only.
+    ///
+    /// # Errors
+    /// Two services with one name.
+    pub fn without_listener(self) -> Result<Server, ServerError> {
+        self.build(None)
+    }
+
+    fn build(self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
+        Ok(Server {
+            shared: Arc::new(ServerShared::new(self.config, self.services)?),
+            listener,
+            reactors: self.reactors,
+            reactor: self.reactor,
+            around_thread: self.around_thread,
+        })
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("listener", &self.listener)
+            .field("reactors", &self.reactors)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let services: Vec<_> = self.services.iter().map(|service| service.name()).collect();
+        f.debug_struct("ServerBuilder").field("services", &services).finish_non_exhaustive()
+    }
+}

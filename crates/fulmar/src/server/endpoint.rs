@@ -1,0 +1,359 @@
+//! The server end of a connection: begins calls, polls their handlers, and writes what they answer.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
+use fulmar_grpc::{Body, CallKey, Config, Event, MetadataMap, MethodId, Routes, Status};
+use fulmar_reactor::ConnectionHandle;
+
+use super::method::Answer;
+use super::router::Router;
+use crate::call::{CallCell, CellShape, Side};
+use crate::request::CallContext;
+
+/// A server's end of one connection.
+pub(crate) struct ServerEndpoint {
+    grpc: fulmar_grpc::Server,
+    router: Rc<RefCell<Router>>,
+    /// By [`CallKey::index`].
+    calls: Vec<Option<Call>>,
+    /// The waker of each index's handler, made when the index is first used.
+    wakers: Vec<Waker>,
+    /// Calls whose handlers something has happened for while input was read.
+    ready: Vec<usize>,
+    handle: ConnectionHandle,
+    peer: Option<SocketAddr>,
+    server: u64,
+    draining: bool,
+}
+
+struct Call {
+    key: CallKey,
+    method: MethodId,
+    slot: u32,
+    cell: Option<Arc<CallCell>>,
+    /// It is in `ready`.
+    is_ready: bool,
+}
+
+/// What a server's connection can be told.
+pub(crate) enum Command {
+    /// Take no more calls, and close when the last one has ended.
+    Drain,
+}
+
+impl ServerEndpoint {
+    /// `server` is the number under which the reactor knows the server; `peer` is None in-process.
+    pub(crate) fn new(
+        config: Config,
+        routes: Arc<Routes>,
+        router: Rc<RefCell<Router>>,
+        handle: ConnectionHandle,
+        peer: Option<SocketAddr>,
+        server: u64,
+    ) -> Self {
+        Self {
+            grpc: fulmar_grpc::Server::new(config, routes),
+            router,
+            calls: Vec::new(),
+            wakers: Vec::new(),
+            ready: Vec::new(),
+            handle,
+            peer,
+            server,
+            draining: false,
+        }
+    }
+
+    pub(crate) fn server(&self) -> u64 {
+        self.server
+    }
+
+    fn drain(&mut self, env: &mut Env<'_>, input: &Input<'_>) -> Result<(), Closed> {
+        while let Some(event) = self.grpc.next_event(env, input)? {
+            match event {
+                Event::Begin { call, method, deadline } => self.on_begin(env, call, method, deadline),
+                Event::Message { call, body } => self.on_message(env, call, body),
+                Event::HalfClosed { call } => self.on_half_closed(env, call),
+                Event::Finished { call } => self.on_finished(call),
+                Event::Writable { call } => self.on_writable(call),
+                // Only a client's end hears these.
+                Event::Headers { .. } | Event::Capacity | Event::GoingAway | Event::Ready => {}
+            }
+        }
+        self.poll_ready(env);
+        Ok(())
+    }
+
+    fn on_begin(&mut self, env: &mut Env<'_>, key: CallKey, method: MethodId, deadline: Option<Instant>) {
+        let index = key.index();
+        while self.wakers.len() <= index {
+            self.wakers.push(self.handle.waker(TaskId(self.wakers.len() as u64)));
+            self.calls.push(None);
+        }
+        let mut router = self.router.borrow_mut();
+        let mut context = CallContext {
+            timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
+            peer: self.peer,
+            ..CallContext::default()
+        };
+        if !self.grpc.metadata(key).is_empty() {
+            context.metadata = router.shelf.lease();
+            self.grpc.take_metadata(key, context.metadata.get_mut());
+        }
+        let cell = router.method(method).needs_cell().then(|| {
+            let cell = router.take_cell();
+            let mut state = cell.lock();
+            state.side = Side::Handler;
+            state.shape = CellShape::EachMessage;
+            state.door = Some(self.wakers[index].clone());
+            state.room = self.grpc.may_send(key);
+            drop(state);
+            cell
+        });
+        let handler = router.method(method);
+        let takes_one = handler.takes_one();
+        let slot = handler.begin(context, cell.clone());
+        drop(router);
+        self.calls[index] = Some(Call { key, method, slot, cell, is_ready: false });
+        if !takes_one {
+            self.start(env, index);
+        }
+    }
+
+    fn on_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
+        let Some(Some(call)) = self.calls.get_mut(key.index()) else {
+            return self.discard(env, key, body);
+        };
+        let mut router = self.router.borrow_mut();
+        let (method, arena) = router.method_and_arena(call.method);
+        if method.takes_one() {
+            let taken = method.on_message(call.slot, body.as_slice(), arena);
+            drop(router);
+            self.discard(env, key, body);
+            if let Err(status) = taken {
+                self.fail(env, key.index(), &status);
+            }
+            return;
+        }
+        drop(router);
+        let Some(cell) = &call.cell else { return };
+        let mut state = cell.lock();
+        if state.inbound_discarded {
+            drop(state);
+            return self.discard(env, key, body);
+        }
+        state.inbound.push(body, env.pool);
+        let waker = state.receive_waker.take();
+        drop(state);
+        self.wake(key.index(), waker);
+    }
+
+    fn on_half_closed(&mut self, env: &mut Env<'_>, key: CallKey) {
+        let Some(Some(call)) = self.calls.get(key.index()) else { return };
+        if self.router.borrow_mut().method(call.method).takes_one() {
+            return self.start(env, key.index());
+        }
+        let Some(cell) = &call.cell else { return };
+        let mut state = cell.lock();
+        state.inbound_ended = true;
+        let waker = state.receive_waker.take();
+        drop(state);
+        self.wake(key.index(), waker);
+    }
+
+    /// The call was ended from outside, or is over after the handler's end.
+    fn on_finished(&mut self, key: CallKey) {
+        if self.calls.get(key.index()).is_some_and(|call| call.as_ref().is_some_and(|call| call.key == key)) {
+            self.end(key.index());
+        }
+    }
+
+    fn on_writable(&mut self, key: CallKey) {
+        let Some(Some(call)) = self.calls.get(key.index()) else { return };
+        let Some(cell) = &call.cell else { return };
+        let mut state = cell.lock();
+        state.room = self.grpc.may_send(key);
+        let waker = if state.room > 0 { state.send_waker.take() } else { None };
+        drop(state);
+        self.wake(key.index(), waker);
+    }
+
+    /// Wakes what waits on a call's cell. The call's own handler is polled once the input has been read.
+    fn wake(&mut self, index: usize, waker: Option<Waker>) {
+        let Some(waker) = waker else { return };
+        if !waker.will_wake(&self.wakers[index]) {
+            return waker.wake();
+        }
+        if let Some(call) = &mut self.calls[index]
+            && !call.is_ready
+        {
+            call.is_ready = true;
+            self.ready.push(index);
+        }
+    }
+
+    fn poll_ready(&mut self, env: &mut Env<'_>) {
+        while let Some(index) = self.ready.pop() {
+            if let Some(call) = &mut self.calls[index] {
+                call.is_ready = false;
+                self.poll(env, index);
+            }
+        }
+    }
+
+    /// Calls the handler and polls it for the first time.
+    fn start(&mut self, env: &mut Env<'_>, index: usize) {
+        let Some(call) = &self.calls[index] else { return };
+        let started = self.router.borrow_mut().method(call.method).start(call.slot);
+        match started {
+            Ok(()) => self.poll(env, index),
+            Err(status) => self.fail(env, index, &status),
+        }
+    }
+
+    /// Polls the handler until it waits for something that is not there.
+    fn poll(&mut self, env: &mut Env<'_>, index: usize) {
+        loop {
+            let Some(call) = &self.calls[index] else { return };
+            if let Some(cell) = &call.cell {
+                // What the handler sends meanwhile is seen below: no need to knock.
+                cell.lock().knocked = true;
+            }
+            let mut cx = Context::from_waker(&self.wakers[index]);
+            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key };
+            let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
+            if polled.is_ready() {
+                return self.end(index);
+            }
+            let Some(cell) = &call.cell else { return };
+            let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key });
+            match waker {
+                None => return,
+                Some(waker) if waker.will_wake(&self.wakers[index]) => {}
+                Some(waker) => return waker.wake(),
+            }
+        }
+    }
+
+    /// Ends a call with a status of the library's own.
+    fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
+        if let Some(call) = &self.calls[index] {
+            Answer { grpc: &mut self.grpc, env, call: call.key }.finish(status, MetadataMap::EMPTY);
+            self.end(index);
+        }
+    }
+
+    /// Drops the handler. Handles that the user has put elsewhere see the call cancelled.
+    fn end(&mut self, index: usize) {
+        let Some(call) = self.calls[index].take() else { return };
+        let mut router = self.router.borrow_mut();
+        router.method(call.method).end(call.slot);
+        let Some(cell) = call.cell else { return };
+        let wakers = cell.lock().end(Status::cancelled("the call is over"));
+        router.give_cell(cell);
+        drop(router);
+        for waker in wakers.into_iter().flatten() {
+            if !waker.will_wake(&self.wakers[index]) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Credits a message that nobody waits for, and gives its block back.
+    fn discard(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
+        let length = body.len();
+        if let Body::Block(block) = body {
+            env.pool.give(block);
+        }
+        self.grpc.release(env, key, length);
+    }
+}
+
+/// Hands what a handler left in its cell to the engine. Returns the waker of a sender that has room again.
+pub(super) fn flush(cell: &CallCell, answer: &mut Answer<'_, '_>) -> Option<Waker> {
+    let mut state = cell.lock();
+    state.knocked = false;
+    if state.metadata_out_due || !state.outbound.is_empty() {
+        if !state.metadata_sent {
+            state.metadata_sent = true;
+            let _ = answer.grpc.send_headers(answer.env, answer.call, &state.metadata_out);
+        }
+        state.metadata_out_due = false;
+    }
+    if !state.outbound.is_empty() {
+        // An error means that the call is over, which its Finished event tells.
+        let _ = answer.grpc.send_framed_slice(answer.env, answer.call, &state.outbound);
+        state.outbound.clear();
+    }
+    if let Some(bytes) = state.take_releases() {
+        answer.grpc.release(answer.env, answer.call, bytes);
+    }
+    state.inbound.give_used(answer.env.pool);
+    state.room = answer.grpc.may_send(answer.call);
+    if state.room > 0 { state.send_waker.take() } else { None }
+}
+
+impl Endpoint for ServerEndpoint {
+    type Command = Command;
+
+    fn receive(&mut self, env: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+        let input = Input::new(bytes);
+        self.drain(env, &input)?;
+        Ok(input.consumed())
+    }
+
+    fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        loop {
+            self.grpc.transmit(env);
+            if !self.grpc.has_events() {
+                break;
+            }
+            self.drain(env, &Input::new(&[]))?;
+        }
+        if self.draining && self.grpc.is_drained() {
+            return Err(Closed::local("the server is shutting down"));
+        }
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.grpc.next_deadline()
+    }
+
+    fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        self.grpc.on_deadline(env)?;
+        self.drain(env, &Input::new(&[]))
+    }
+
+    fn on_command(&mut self, env: &mut Env<'_>, command: Command) -> Result<(), Closed> {
+        match command {
+            Command::Drain => {
+                self.draining = true;
+                self.grpc.shutdown(env);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
+        let index = task.0 as usize;
+        if index < self.calls.len() {
+            self.poll(env, index);
+        }
+        Ok(())
+    }
+
+    fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        self.grpc.closed(env, closed);
+        // The engine has no input any more: what it reports are the ends of its calls.
+        let _ = self.drain(env, &Input::new(&[]));
+        for index in 0..self.calls.len() {
+            self.end(index);
+        }
+    }
+}

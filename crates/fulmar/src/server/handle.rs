@@ -1,0 +1,119 @@
+//! What one holds of a server that runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::ServerShared;
+use crate::client::{Channel, ChannelConfig, Place};
+use crate::error::ServerError;
+
+/// Shuts a server down, and reaches it in-process, from any thread or handler.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    shared: Arc<ServerShared>,
+}
+
+impl ServerHandle {
+    pub(crate) fn new(shared: Arc<ServerShared>) -> Self {
+        Self { shared }
+    }
+
+    /// Begins to shut down and returns at once. The server stops listening, tells its clients (RFC 9113 §6.8), lets the calls
+    /// that have begun end, and cuts off what is left after `grace`. Doing it again can only shorten the grace.
+    pub fn shutdown(&self, grace: Duration) {
+        self.shared.shutdown(grace);
+    }
+
+    /// A channel to the server that uses no socket: a pipe in memory, on the server's own reactor, with the same engines, limits
+    /// and failures as a connection.
+    pub fn in_process(&self) -> Channel {
+        Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
+    }
+
+    /// Waits until the server serves no more, at most `timeout`. False when it still does.
+    pub fn wait_ended(&self, timeout: Duration) -> bool {
+        self.shared.wait_ended(timeout)
+    }
+}
+
+/// A server whose threads run. Dropping it shuts the server down at once and waits for the threads; to leave a server running,
+/// keep it or [`join`](Self::join) it.
+#[derive(Debug)]
+pub struct RunningServer {
+    handle: ServerHandle,
+    local_addr: Option<SocketAddr>,
+    threads: Vec<JoinHandle<std::io::Result<()>>>,
+}
+
+impl RunningServer {
+    pub(crate) fn new(
+        handle: ServerHandle,
+        local_addr: Option<SocketAddr>,
+        threads: Vec<JoinHandle<std::io::Result<()>>>,
+    ) -> Self {
+        Self { handle, local_addr, threads }
+    }
+
+    /// A handle that may go anywhere.
+    pub fn handle(&self) -> ServerHandle {
+        self.handle.clone()
+    }
+
+    /// The address that the server listens on; None where it has no listener.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.local_addr
+    }
+
+    /// What a client on this machine connects to: `http://127.0.0.1:PORT`, or an empty text where there is no listener.
+    pub fn endpoint(&self) -> String {
+        self.local_addr.map(|address| format!("http://{address}")).unwrap_or_default()
+    }
+
+    /// A channel without sockets, as [`ServerHandle::in_process`].
+    pub fn in_process(&self) -> Channel {
+        self.handle.in_process()
+    }
+
+    /// Shuts down within `grace` and waits for the end.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn shutdown(self, grace: Duration) -> Result<(), ServerError> {
+        self.handle.shutdown(grace);
+        self.join()
+    }
+
+    /// Waits until the server was shut down.
+    ///
+    /// # Errors
+    /// A reactor's event queue failed, or its thread panicked.
+    pub fn join(mut self) -> Result<(), ServerError> {
+        self.join_threads()
+    }
+
+    fn join_threads(&mut self) -> Result<(), ServerError> {
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => result = Err(ServerError::io("a reactor failed", error)),
+                Err(_) => result = Err(ServerError::new("a reactor thread panicked")),
+            }
+        }
+        result
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.handle.shutdown(Duration::ZERO);
+            // On a reactor of its own (a handler that owns its server) it would wait for itself.
+            if !fulmar_reactor::on_reactor_thread() {
+                let _ = self.join_threads();
+            }
+        }
+    }
+}

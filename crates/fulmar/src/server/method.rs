@@ -1,0 +1,224 @@
+//! A method of a service: the slots of its calls, and how each of the four kinds runs.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fulmar_base::Env;
+use fulmar_grpc::{Arena, CallKey, MetadataMap, Status};
+
+use super::endpoint::flush;
+use crate::call::CallCell;
+use crate::payload::{Payload, decode};
+use crate::request::CallContext;
+use crate::response::Response;
+
+/// What a connection can do with a method, whatever its message types.
+pub(crate) trait Method {
+    /// Whether calls need a cell: all but those with one message each way.
+    fn needs_cell(&self) -> bool;
+
+    /// Whether the call takes exactly one message, and starts when the client has half-closed.
+    fn takes_one(&self) -> bool;
+
+    /// Makes room for a call. Returns its slot.
+    fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32;
+
+    /// The one message of a call that takes one.
+    fn on_message(&mut self, slot: u32, body: &[u8], arena: &mut Arena) -> Result<(), Status>;
+
+    /// Calls the user's handler, which makes the future; it is polled by `poll`.
+    fn start(&mut self, slot: u32) -> Result<(), Status>;
+
+    /// Polls the handler; a finished one has written its answer through `answer`.
+    fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()>;
+
+    /// Drops what the slot holds, the handler's future included.
+    fn end(&mut self, slot: u32);
+}
+
+/// Where a finished handler writes: the engine, and what the call has besides.
+pub(crate) struct Answer<'a, 'e> {
+    pub(crate) grpc: &'a mut fulmar_grpc::Server,
+    pub(crate) env: &'a mut Env<'e>,
+    pub(crate) call: CallKey,
+}
+
+impl Answer<'_, '_> {
+    /// Ends the call with a status. A call that is gone needs none.
+    pub(crate) fn finish(&mut self, status: &Status, trailers: &MetadataMap) {
+        let _ = self.grpc.finish(self.env, self.call, status, trailers);
+    }
+}
+
+/// What a handler's future gives.
+pub(crate) trait Outcome {
+    /// Ends the call with it.
+    fn write(self, cell: Option<&CallCell>, answer: &mut Answer<'_, '_>);
+}
+
+impl<Resp: Payload> Outcome for Result<Response<Resp>, Status> {
+    fn write(self, _cell: Option<&CallCell>, answer: &mut Answer<'_, '_>) {
+        match self {
+            Ok(response) => {
+                let message = response.get_ref();
+                let _ = answer.grpc.reply(
+                    answer.env,
+                    answer.call,
+                    response.metadata(),
+                    message.encoded_len(),
+                    |out| message.encode(out),
+                    response.trailers(),
+                );
+            }
+            Err(status) => answer.finish(&status, MetadataMap::EMPTY),
+        }
+    }
+}
+
+impl Outcome for Result<(), Status> {
+    fn write(self, cell: Option<&CallCell>, answer: &mut Answer<'_, '_>) {
+        let status = self.err().unwrap_or_default();
+        let Some(cell) = cell else { return answer.finish(&status, MetadataMap::EMPTY) };
+        if status.is_ok() {
+            // Metadata that was set but not sent leaves even if no message did; a failure without any message is one
+            // block of trailers (wire rule 26).
+            let mut state = cell.lock();
+            state.metadata_out_due |= !state.metadata_out.is_empty();
+        }
+        let sender = flush(cell, answer);
+        let state = cell.lock();
+        answer.finish(&status, &state.trailers_out);
+        drop(state);
+        drop(sender);
+    }
+}
+
+/// A method: `make` is the user's handler with its arguments prepared.
+pub(crate) struct TypedMethod<Req, F, Fut> {
+    pub(crate) takes_one: bool,
+    pub(crate) needs_cell: bool,
+    make: F,
+    slots: Vec<Slot<Req, Fut>>,
+    free: Vec<u32>,
+}
+
+/// What a handler is made from.
+pub(crate) struct Parts<Req> {
+    /// Default where the call takes a stream.
+    pub(crate) message: Req,
+    pub(crate) context: CallContext,
+    pub(crate) cell: Option<Arc<CallCell>>,
+}
+
+struct Slot<Req, Fut> {
+    message: Option<Req>,
+    context: Option<CallContext>,
+    cell: Option<Arc<CallCell>>,
+    /// Boxed once for the slot, not for each call.
+    future: Pin<Box<Option<Fut>>>,
+}
+
+impl<Req, F, Fut> TypedMethod<Req, F, Fut> {
+    pub(crate) fn new(takes_one: bool, needs_cell: bool, make: F) -> Self {
+        Self { takes_one, needs_cell, make, slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<Req, F, Fut> Method for TypedMethod<Req, F, Fut>
+where
+    Req: Payload,
+    F: Fn(Parts<Req>) -> Fut,
+    Fut: Future,
+    Fut::Output: Outcome,
+{
+    fn needs_cell(&self) -> bool {
+        self.needs_cell
+    }
+
+    fn takes_one(&self) -> bool {
+        self.takes_one
+    }
+
+    fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { message: None, context: None, cell: None, future: Box::pin(None) });
+            (self.slots.len() - 1) as u32
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.context = Some(context);
+        entry.cell = cell;
+        slot
+    }
+
+    fn on_message(&mut self, slot: u32, body: &[u8], arena: &mut Arena) -> Result<(), Status> {
+        let slot = &mut self.slots[slot as usize];
+        if slot.message.is_some() {
+            return Err(Status::unimplemented(
+                "the method takes one request message, and a second one arrived",
+            ));
+        }
+        let mut message = Req::default();
+        decode(&mut message, body, arena)?;
+        slot.message = Some(message);
+        Ok(())
+    }
+
+    fn start(&mut self, slot: u32) -> Result<(), Status> {
+        let slot = &mut self.slots[slot as usize];
+        let message = match slot.message.take() {
+            Some(message) => message,
+            None if self.takes_one => {
+                return Err(Status::unimplemented("the method takes one request message, and none arrived"));
+            }
+            None => Req::default(),
+        };
+        let context = slot.context.take().unwrap_or_default();
+        let parts = Parts { message, context, cell: slot.cell.clone() };
+        let future = caught(|| (self.make)(parts))?;
+        slot.future.set(Some(future));
+        Ok(())
+    }
+
+    fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()> {
+        let slot = &mut self.slots[slot as usize];
+        let Some(future) = slot.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        match caught(|| future.poll(cx)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(outcome)) => {
+                outcome.write(slot.cell.as_deref(), answer);
+                Poll::Ready(())
+            }
+            Err(status) => {
+                answer.finish(&status, MetadataMap::EMPTY);
+                Poll::Ready(())
+            }
+        }
+    }
+
+    fn end(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        // Dropping is the user's code too; a panic in it ends nothing else, since the call is over.
+        let _ = caught(|| {
+            entry.future.set(None);
+            entry.message = None;
+        });
+        entry.context = None;
+        entry.cell = None;
+        self.free.push(slot);
+    }
+}
+
+/// Runs the user's code. A panic becomes `UNKNOWN` (wire rule 36), and the connection lives on.
+fn caught<R>(code: impl FnOnce() -> R) -> Result<R, Status> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
+        let reason = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Status::unknown(format!("the handler panicked: {reason}"))
+    })
+}

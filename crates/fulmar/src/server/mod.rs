@@ -1,0 +1,13 @@
+//! The server: services, the methods they register, the connections that call them, and the threads under it.
+
+mod builder;
+pub(crate) mod endpoint;
+mod handle;
+mod method;
+mod router;
+mod shared;
+
+pub use builder::{Server, ServerBuilder};
+pub use handle::{RunningServer, ServerHandle};
+pub use router::{Router, Service};
+pub(crate) use shared::{Arrival, Seat, ServerShared, ServerSlot, ServerSlots};

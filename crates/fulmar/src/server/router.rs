@@ -1,0 +1,204 @@
+//! What a service registers: its methods, each once for a reactor.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use fulmar_grpc::{Arena, MethodId, Routes, Status};
+
+use super::method::{Method, Parts, TypedMethod};
+use crate::call::{CallCell, Replies, Streaming};
+use crate::error::ServerError;
+use crate::metadata_lease::MetadataShelf;
+use crate::payload::Payload;
+use crate::request::Request;
+use crate::response::Response;
+
+/// Recycled call cells that one reactor keeps.
+const SPARE_CELLS_MAX: usize = 2_048;
+
+/// A group of methods under one name, served together. Generated code implements it.
+pub trait Service: Send + Sync + 'static {
+    /// The full name: `package.Service`.
+    fn name(&self) -> &'static str;
+
+    /// Registers every method. Called once for each reactor.
+    fn register(&self, router: &mut Router);
+}
+
+/// The methods of a server on one reactor.
+///
+/// A service registers each method with the kind that it has; types follow from the handler:
+///
+/// ```
+/// use std::sync::Arc;
+/// use fulmar::{Raw, Request, Response, Router, Service, Status};
+///
+/// struct Echo(Arc<()>);
+///
+/// impl Service for Echo {
+///     fn name(&self) -> &'static str {
+///         "demo.Echo"
+///     }
+///
+///     fn register(&self, router: &mut Router) {
+///         router.unary("/demo.Echo/Echo", &self.0, |_, request: Request<Raw>| async move {
+///             Ok::<_, Status>(Response::new(request.into_inner()))
+///         });
+///     }
+/// }
+/// ```
+pub struct Router {
+    pub(crate) routes: Routes,
+    methods: Vec<Box<dyn Method>>,
+    send_message_bytes_max: usize,
+    /// The first thing that went wrong while registering.
+    failed: Option<ServerError>,
+    cells: Vec<Arc<CallCell>>,
+    pub(crate) shelf: Arc<MetadataShelf>,
+    pub(crate) arena: Arena,
+}
+
+impl Router {
+    /// Registers the methods of `services`.
+    ///
+    /// # Errors
+    /// Two methods with the same path, which is what two services with the same name have.
+    pub(crate) fn new(
+        services: &[Box<dyn Service>],
+        send_message_bytes_max: usize,
+    ) -> Result<Self, ServerError> {
+        let mut router = Self {
+            routes: Routes::new(),
+            methods: Vec::new(),
+            send_message_bytes_max,
+            failed: None,
+            cells: Vec::new(),
+            shelf: Arc::default(),
+            arena: Arena::default(),
+        };
+        for service in services {
+            service.register(&mut router);
+            if let Some(error) = router.failed.take() {
+                return Err(ServerError::new(format!("cannot register {}: {error}", service.name())));
+            }
+        }
+        Ok(router)
+    }
+
+    /// Registers a method that takes one message and answers with one.
+    pub fn unary<S, Req, Resp, F, Fut>(&mut self, path: &'static str, service: &Arc<S>, handler: F)
+    where
+        S: Send + Sync + 'static,
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: Fn(Arc<S>, Request<Req>) -> Fut + 'static,
+        Fut: Future<Output = Result<Response<Resp>, Status>> + 'static,
+    {
+        let service = service.clone();
+        self.add(
+            path,
+            TypedMethod::new(true, false, move |parts: Parts<Req>| {
+                handler(service.clone(), Request::from_parts(parts.message, parts.context))
+            }),
+        );
+    }
+
+    /// Registers a method that takes a stream of messages and answers with one.
+    pub fn client_streaming<S, Req, Resp, F, Fut>(&mut self, path: &'static str, service: &Arc<S>, handler: F)
+    where
+        S: Send + Sync + 'static,
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: Fn(Arc<S>, Request<Streaming<Req>>) -> Fut + 'static,
+        Fut: Future<Output = Result<Response<Resp>, Status>> + 'static,
+    {
+        let service = service.clone();
+        self.add(
+            path,
+            TypedMethod::new(false, true, move |parts: Parts<Req>| {
+                let requests = Streaming::new(parts.cell.unwrap_or_default(), None);
+                handler(service.clone(), Request::from_parts(requests, parts.context))
+            }),
+        );
+    }
+
+    /// Registers a method that takes one message and answers with a stream of them.
+    pub fn server_streaming<S, Req, Resp, F, Fut>(&mut self, path: &'static str, service: &Arc<S>, handler: F)
+    where
+        S: Send + Sync + 'static,
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: Fn(Arc<S>, Request<Req>, Replies<Resp>) -> Fut + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
+        let (service, bytes_max) = (service.clone(), self.send_message_bytes_max);
+        self.add(
+            path,
+            TypedMethod::new(true, true, move |parts: Parts<Req>| {
+                let replies = Replies::new(parts.cell.unwrap_or_default(), bytes_max);
+                handler(service.clone(), Request::from_parts(parts.message, parts.context), replies)
+            }),
+        );
+    }
+
+    /// Registers a method that streams both ways.
+    pub fn bidi<S, Req, Resp, F, Fut>(&mut self, path: &'static str, service: &Arc<S>, handler: F)
+    where
+        S: Send + Sync + 'static,
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: Fn(Arc<S>, Request<Streaming<Req>>, Replies<Resp>) -> Fut + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
+        let (service, bytes_max) = (service.clone(), self.send_message_bytes_max);
+        self.add(
+            path,
+            TypedMethod::new(false, true, move |parts: Parts<Req>| {
+                let cell = parts.cell.unwrap_or_default();
+                let replies = Replies::new(cell.clone(), bytes_max);
+                handler(
+                    service.clone(),
+                    Request::from_parts(Streaming::new(cell, None), parts.context),
+                    replies,
+                )
+            }),
+        );
+    }
+
+    fn add(&mut self, path: &'static str, method: impl Method + 'static) {
+        match self.routes.add(path) {
+            Ok(id) => {
+                debug_assert_eq!(id.index(), self.methods.len(), "routes and methods are numbered alike");
+                self.methods.push(Box::new(method));
+            }
+            Err(error) => {
+                self.failed.get_or_insert_with(|| ServerError::new(error.to_string()));
+            }
+        }
+    }
+
+    pub(crate) fn method(&mut self, id: MethodId) -> &mut dyn Method {
+        &mut *self.methods[id.index()]
+    }
+
+    pub(crate) fn method_and_arena(&mut self, id: MethodId) -> (&mut dyn Method, &mut Arena) {
+        (&mut *self.methods[id.index()], &mut self.arena)
+    }
+
+    pub(crate) fn take_cell(&mut self) -> Arc<CallCell> {
+        self.cells.pop().unwrap_or_default()
+    }
+
+    /// Keeps a cell for another call, unless a handle of the user still holds it.
+    pub(crate) fn give_cell(&mut self, mut cell: Arc<CallCell>) {
+        if self.cells.len() < SPARE_CELLS_MAX && CallCell::recycle(&mut cell) {
+            self.cells.push(cell);
+        }
+    }
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Router").field("methods", &self.methods.len()).finish_non_exhaustive()
+    }
+}

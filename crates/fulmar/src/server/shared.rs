@@ -1,0 +1,192 @@
+//! What the reactors of a server share, and what each of them keeps of it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use fulmar_grpc::{Config, Routes, Status};
+use fulmar_reactor::{ListenerKey, Mailbox};
+
+use super::router::{Router, Service};
+use crate::error::ServerError;
+use crate::host::Letter;
+use crate::lock;
+
+/// A server, as its reactors, its handles and its in-process channels know it.
+pub(crate) struct ServerShared {
+    pub(crate) id: u64,
+    pub(crate) config: Config,
+    pub(crate) services: Vec<Box<dyn Service>>,
+    /// The reactors that serve it.
+    seats: Mutex<Vec<Seat>>,
+    stage: Mutex<Stage>,
+    ended: Condvar,
+}
+
+/// One reactor of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) mailbox: Mailbox<Letter>,
+    /// Connections there, those on their way included.
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Running, or about to.
+    Open,
+    /// Shutting down, with the time at which what is left is cut off.
+    Closing { grace: Duration },
+}
+
+impl ServerShared {
+    /// # Errors
+    /// Two methods with the same path.
+    pub(crate) fn new(config: Config, services: Vec<Box<dyn Service>>) -> Result<Self, ServerError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Router::new(&services, config.send_message_bytes_max)?;
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            config,
+            services,
+            seats: Mutex::default(),
+            stage: Mutex::new(Stage::Open),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Adds a reactor. Returns the grace of a shutdown that came first.
+    pub(crate) fn add_seat(&self, seat: Seat) -> Option<Duration> {
+        let stage = lock(&self.stage);
+        lock(&self.seats).push(seat);
+        match *stage {
+            Stage::Open => None,
+            Stage::Closing { grace } => Some(grace),
+        }
+    }
+
+    pub(crate) fn remove_seat(&self, mailbox: &Mailbox<Letter>) {
+        lock(&self.seats).retain(|seat| seat.mailbox.reactor() != mailbox.reactor());
+        self.ended.notify_all();
+    }
+
+    /// The reactor with the fewest connections.
+    pub(crate) fn least_loaded(&self) -> Option<Seat> {
+        let seats = lock(&self.seats);
+        seats.iter().min_by_key(|seat| seat.connections.load(Ordering::Relaxed)).cloned()
+    }
+
+    /// Whether the reactor of `mailbox` serves this server.
+    pub(crate) fn is_served_by(&self, mailbox: &Mailbox<Letter>) -> bool {
+        lock(&self.seats).iter().any(|seat| seat.mailbox.reactor() == mailbox.reactor())
+    }
+
+    /// Sends a letter to one of the reactors; always the same, so that a channel has one connection.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when the server is not running.
+    pub(crate) fn send_to_any(&self, letter: Letter) -> Result<(), Status> {
+        match lock(&self.seats).first() {
+            Some(seat) => {
+                seat.mailbox.send(letter);
+                Ok(())
+            }
+            None => Err(Status::unavailable("the in-process server is not running")),
+        }
+    }
+
+    /// Begins to shut down: at once for listeners, and within `grace` for calls. A second call may only shorten the grace.
+    pub(crate) fn shutdown(&self, grace: Duration) {
+        let mut stage = lock(&self.stage);
+        if matches!(*stage, Stage::Closing { grace: earlier } if earlier <= grace) {
+            return;
+        }
+        *stage = Stage::Closing { grace };
+        for seat in lock(&self.seats).iter() {
+            seat.mailbox.send(Letter::Shutdown { server: self.id, grace });
+        }
+    }
+
+    /// Waits until no reactor serves it any more; false after `timeout`.
+    pub(crate) fn wait_ended(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut seats = lock(&self.seats);
+        while !seats.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            seats = self.ended.wait_timeout(seats, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for ServerShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The servers of one reactor.
+#[derive(Default)]
+pub(crate) struct ServerSlots {
+    servers: HashMap<u64, ServerSlot>,
+}
+
+/// A server on one reactor.
+pub(crate) struct ServerSlot {
+    pub(crate) shared: Arc<ServerShared>,
+    pub(crate) router: Rc<RefCell<Router>>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) listener: Option<ListenerKey>,
+    pub(crate) connections: Arc<AtomicUsize>,
+    /// The reactor was started for this server and ends with it.
+    pub(crate) owns_reactor: bool,
+    pub(crate) closing: bool,
+}
+
+impl ServerSlots {
+    pub(crate) fn insert(&mut self, slot: ServerSlot) {
+        self.servers.insert(slot.shared.id, slot);
+    }
+
+    pub(crate) fn get(&self, server: u64) -> Option<&ServerSlot> {
+        self.servers.get(&server)
+    }
+
+    pub(crate) fn get_mut(&mut self, server: u64) -> Option<&mut ServerSlot> {
+        self.servers.get_mut(&server)
+    }
+
+    pub(crate) fn by_listener(&self, listener: ListenerKey) -> Option<&ServerSlot> {
+        self.servers.values().find(|slot| slot.listener == Some(listener))
+    }
+
+    pub(crate) fn remove(&mut self, server: u64) -> Option<ServerSlot> {
+        self.servers.remove(&server)
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = ServerSlot> + '_ {
+        self.servers.drain().map(|(_, slot)| slot)
+    }
+}
+
+/// A connection on its way to, or on, a reactor.
+impl Seat {
+    pub(crate) fn count(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An accepted socket that travels to the reactor that will serve it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) server: u64,
+    pub(crate) socket: fulmar_reactor::Socket,
+    pub(crate) peer: SocketAddr,
+}
