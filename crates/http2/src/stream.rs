@@ -1,5 +1,6 @@
 use fulmar_base::Key;
 
+use crate::ErrorCode;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::waiting::{End, Waiting};
 
@@ -32,8 +33,10 @@ pub struct Stream {
     pub(crate) queued: bool,
     /// Whether the last send left something waiting, so that an [`Event::Writable`](crate::Event::Writable) is owed.
     pub(crate) writable_owed: bool,
-    /// Whether the application wants nothing more from the peer: RST_STREAM(NO_ERROR) follows our END_STREAM.
-    pub(crate) discarding: bool,
+    /// Set when the application wants nothing more from the peer: RST_STREAM with this code follows our END_STREAM.
+    pub(crate) discarding: Option<ErrorCode>,
+    /// Whether that RST_STREAM is written.
+    pub(crate) reset_sent: bool,
     /// Client: whether the request was HEAD, whose response has no content.
     pub(crate) head_request: bool,
 }
@@ -105,7 +108,8 @@ impl Stream {
             links: Links::default(),
             queued: false,
             writable_owed: false,
-            discarding: false,
+            discarding: None,
+            reset_sent: false,
             head_request: false,
         }
     }
@@ -113,6 +117,11 @@ impl Stream {
     /// Whether the user may still send: END_STREAM has neither left nor is it waiting.
     pub(crate) fn takes_more(&self) -> bool {
         self.state.may_send() && !self.end_waits()
+    }
+
+    /// Whether nothing more happens on the stream but the delivery of its last events.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state == State::Closed || self.reset_sent
     }
 
     /// Whether END_STREAM waits behind DATA.

@@ -156,11 +156,7 @@ impl Server {
         }
         if !half_closed {
             // The client need not send the rest (RFC 9113 §8.1).
-            self.end.connection.reset(env, stream, ErrorCode::NoError);
-            if self.end.connection.stream_id(stream).is_none() {
-                // Nothing waited in front of the reset: no event will follow.
-                self.end.calls.end(call);
-            }
+            self.end.connection.reset_after_end(env, stream, ErrorCode::NoError);
         }
         Ok(())
     }
@@ -188,7 +184,7 @@ impl Server {
             }
         };
         if sent && !half_closed {
-            self.end.connection.reset(env, stream, ErrorCode::NoError);
+            self.end.connection.reset_after_end(env, stream, ErrorCode::NoError);
         }
     }
 

@@ -17,7 +17,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(stream) else { return };
         let taken = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.held_bytes);
         stream.held_bytes -= taken;
-        let sending = stream.state.may_receive() && !stream.discarding;
+        let sending = stream.state.may_receive() && stream.discarding.is_none();
         credit(env, stream.id, &mut stream.receive_window, taken, sending);
     }
 
@@ -67,7 +67,7 @@ impl Connection {
         if let Some((code, text)) = error {
             return self.stream_error(env, key, code, text);
         }
-        let discarding = stream.discarding;
+        let discarding = stream.discarding.is_some();
         if !discarding {
             stream.held_bytes += content.len() as u32;
             let padding = head.length - content.len();

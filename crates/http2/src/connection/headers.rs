@@ -115,7 +115,6 @@ impl Connection {
         opening: Opening,
         block: &[u8],
     ) -> Result<Option<Event<'static>>, Error> {
-        self.fields.clear();
         let limits = self.decode_limits();
         self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
             fault: Fault::Peer,
@@ -229,7 +228,7 @@ impl Connection {
             let text = "content shorter than content-length says";
             return self.stream_error(env, key, ErrorCode::ProtocolError, text);
         }
-        let discarding = stream.discarding;
+        let discarding = stream.discarding.is_some();
         if end {
             self.end_remote(key);
         }

@@ -73,22 +73,26 @@ impl Pings {
 
 impl Connection {
     /// Ends a stream before its time with RST_STREAM (RFC 9113 §5.4.2): what waits on it is dropped, its key is gone, and no event
-    /// follows. Nothing if the stream has gone or ended.
-    ///
-    /// A server that has sent its whole response and wants no more of the request resets with [`ErrorCode::NoError`] (RFC 9113
-    /// §8.1). If END_STREAM still waits behind DATA, the reset waits behind it; meanwhile what the peer sends is discarded, and
-    /// the stream ends with [`Event::Closed`].
+    /// follows. Nothing if the stream has gone, or both ends have ended it.
     pub fn reset(&mut self, env: &mut Env<'_>, stream: StreamKey, code: ErrorCode) {
-        let Some(state) = self.streams.get_mut(stream) else { return };
-        if state.state == State::Closed || state.discarding {
-            return;
-        }
-        if code == ErrorCode::NoError && self.role == Role::Server && state.end_waits() {
-            state.discarding = true;
-            return;
-        }
-        frame::reset_stream(state.id, code, env.out.bytes_mut());
+        let Some(ending) = self.streams.get(stream).filter(|stream| !stream.is_ended()) else { return };
+        frame::reset_stream(ending.id, code, env.out.bytes_mut());
         self.remove(env, stream);
+    }
+
+    /// Ends a stream with RST_STREAM behind the END_STREAM that was sent or waits, unless the peer ends it as well by then: a server
+    /// that has sent its whole response wants no more of the request, with [`ErrorCode::NoError`] (RFC 9113 §8.1). Meanwhile what
+    /// the peer sends is discarded without an event; [`Event::Closed`] follows in any case. On a stream whose sending side is not
+    /// ended, the same as [`reset`](Self::reset).
+    pub fn reset_after_end(&mut self, env: &mut Env<'_>, stream: StreamKey, code: ErrorCode) {
+        let Some(ending) = self.streams.get_mut(stream).filter(|stream| !stream.is_ended()) else { return };
+        if ending.takes_more() {
+            return self.reset(env, stream, code);
+        }
+        ending.discarding = Some(code);
+        if !ending.end_waits() {
+            self.reset_discarding(env, stream);
+        }
     }
 
     /// Sends GOAWAY (RFC 9113 §6.8): open streams go on, later ones of the peer are ignored, [`open`](Self::open) fails. The last
@@ -258,12 +262,21 @@ impl Connection {
     pub(super) fn end_local(&mut self, env: &mut Env<'_>, key: StreamKey) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.state.end_local();
-        if stream.discarding && stream.state == State::HalfClosedLocal {
-            frame::reset_stream(stream.id, ErrorCode::NoError, env.out.bytes_mut());
-        } else if stream.state != State::Closed {
-            return;
+        if stream.state == State::Closed {
+            self.events.push_back(Event::Closed { stream: key, user: 0 });
+        } else {
+            self.reset_discarding(env, key);
         }
-        self.events.push_back(Event::Closed { stream: key, user: 0 });
+    }
+
+    /// Resets a stream of which the application wants no more, if it does. It stays until its event is delivered.
+    fn reset_discarding(&mut self, env: &mut Env<'_>, key: StreamKey) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if let Some(code) = stream.discarding {
+            stream.reset_sent = true;
+            frame::reset_stream(stream.id, code, env.out.bytes_mut());
+            self.events.push_back(Event::Closed { stream: key, user: 0 });
+        }
     }
 
     /// The peer's END_STREAM has been read.

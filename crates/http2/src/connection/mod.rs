@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use fulmar_base::{Env, Input, Instant};
-use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList};
+use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList, TABLE_BYTES_INITIAL};
 
 use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
@@ -116,7 +116,7 @@ impl Connection {
             failed: None,
             peer: PeerSettings::new(),
             own_settings_acked: false,
-            decoder: Decoder::new(config.header_table_bytes_max as usize),
+            decoder: Decoder::new(TABLE_BYTES_INITIAL),
             encoder: Encoder::new(config.header_table_bytes_max as usize),
             fields: FieldList::new(),
             header_block: None,

@@ -231,6 +231,7 @@ impl Connection {
         self.timers.stop(Timer::SettingsAck);
         let excess = self.initial_receive_window() - self.config.stream_window_bytes;
         self.own_settings_acked = true;
+        self.decoder.set_table_bytes_max(self.config.header_table_bytes_max as usize);
         for position in 0..self.streams.len() {
             let key = self.streams.at(position);
             if let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) {
