@@ -178,6 +178,11 @@ fn prose(indent: usize, body: &str) -> String {
             '<' => take_angle(rest, &mut out),
             '[' => take_bracket(rest, &mut out),
             'h' if url_of(rest).is_some() => take_url(rest, &mut out),
+            '~' => {
+                // Behind a list's bullet, three would start a code block.
+                out.push_str("\\~");
+                &rest[1..]
+            }
             ' ' => {
                 // One space is as good as many, except that many behind a list's bullet would start a code block.
                 out.push(' ');

@@ -45,6 +45,7 @@ fn prose_is_never_deep_enough_to_be_code() {
     assert_eq!(doc(" # Heading\n      deep"), "# Heading\n   deep");
     assert_eq!(doc(" -      bullet"), "- bullet");
     assert_eq!(doc(" - ```\n   x"), "- \\`\\`\\`\n  x");
+    assert_eq!(doc(" - ~~~ x"), "- \\~\\~\\~ x");
     assert_eq!(doc(" >     quoted"), "\\> quoted");
 }
 
