@@ -6,6 +6,7 @@
 mod calls_at_once;
 mod connections;
 mod deadlines;
+mod early_end;
 mod errors;
 mod flow;
 mod kinds;
