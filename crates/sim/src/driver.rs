@@ -11,13 +11,22 @@ pub struct Driver<T> {
     pool: Pool,
     out: Output,
     unread: Buffer,
+    started: bool,
     closed: Option<Closed>,
 }
 
 impl<T: Transport> Driver<T> {
     /// A new end of a connection. `name` is what the trace calls it.
     pub fn new(name: &'static str, transport: T) -> Self {
-        Self { name, transport, pool: Pool::new(), out: Output::new(), unread: Buffer::new(), closed: None }
+        Self {
+            name,
+            transport,
+            pool: Pool::new(),
+            out: Output::new(),
+            unread: Buffer::new(),
+            started: false,
+            closed: None,
+        }
     }
 
     /// The end that is driven.
@@ -50,8 +59,8 @@ impl<T: Transport> Driver<T> {
         if self.closed.is_some() { None } else { self.transport.next_deadline() }
     }
 
-    /// Lets the end do what is due: take one chunk that has arrived, or see its deadline pass. Then it transmits, and what it
-    /// has to say is written. Returns whether anything happened.
+    /// Lets the end do what is due: take one chunk that has arrived, or see its deadline pass. Then it transmits (as it does in its
+    /// first turn in any case), and what it has to say is written. Returns whether anything happened.
     pub fn turn(&mut self, now: Instant, from: &mut Link, to: &mut Link, trace: &mut Trace) -> bool {
         let mut moved = self.write(now, to, trace);
         if self.closed.is_none() && from.next_arrival().is_some_and(|at| at <= now) {
@@ -61,9 +70,10 @@ impl<T: Transport> Driver<T> {
             trace.event(now, self.name, &[2]);
             self.poke(now, |transport, env| transport.on_deadline(env));
             moved = true;
-        } else if moved {
+        } else if moved || !self.started {
             self.poke(now, |_, _| Ok(()));
         }
+        self.started = true;
         self.write(now, to, trace) || moved
     }
 

@@ -91,8 +91,6 @@ impl Pair {
     }
 
     fn run(&mut self) {
-        self.one.command(self.now, 0);
-        self.other.command(self.now, 0);
         loop {
             let moved = self.one.turn(self.now, &mut self.back, &mut self.there, &mut self.trace)
                 | self.other.turn(self.now, &mut self.there, &mut self.back, &mut self.trace);
