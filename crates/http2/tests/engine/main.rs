@@ -1,0 +1,15 @@
+//! Frame scripts: a peer that sends and expects single frames, and the engine under test between them; and pairs of engines.
+
+mod support;
+
+mod closing;
+mod content;
+mod flow_control;
+mod frames;
+mod header_blocks;
+mod limits;
+mod messages;
+mod pairs;
+mod scheduling;
+mod settings;
+mod stream_states;

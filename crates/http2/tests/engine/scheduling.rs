@@ -1,0 +1,146 @@
+//! Who sends when: turns of one frame, and trailers behind the content of their stream.
+
+use fulmar_http2::{Config, ErrorCode, Role};
+
+use crate::support::*;
+
+/// A server under test with these streams answered by a head; the connection's window of 65,535 bytes is used up by stream 1001.
+fn blocked_server(ids: &[u32]) -> Peer {
+    let mut peer = Peer::silent(Role::Server, Config::default());
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 1 << 24)]);
+    for &id in ids.iter().chain(&[1_001]) {
+        peer.requests(id, true);
+        peer.answers(id, &ok(), false);
+    }
+    peer.answers_data(1_001, &[0; 65_535], true);
+    peer.takes_frames();
+    peer.takes_events();
+    peer
+}
+
+fn ids_of(frames: &[Frame]) -> Vec<u32> {
+    let id = |frame: &Frame| match *frame {
+        Frame::Data { id, .. } | Frame::Headers { id, .. } => id,
+        _ => 0,
+    };
+    frames.iter().map(id).collect()
+}
+
+#[test]
+fn streams_with_data_waiting_take_turns_of_one_frame() {
+    let mut peer = blocked_server(&[1, 3, 5]);
+    for id in [1, 3, 5] {
+        peer.answers_data(id, &vec![id as u8; 3 * 16_384], false);
+    }
+    peer.expects_silence();
+    peer.sends(window_update(0, 9 * 16_384));
+    assert_eq!(ids_of(&peer.takes_frames()), [1, 3, 5, 1, 3, 5, 1, 3, 5]);
+}
+
+#[test]
+fn a_small_reply_waits_for_one_frame_of_each_bulk_stream_at_most() {
+    let mut peer = blocked_server(&[1, 3, 5]);
+    peer.answers_data(1, &vec![1; 1 << 20], false);
+    peer.answers_data(3, &vec![3; 1 << 20], false);
+    peer.sends(window_update(0, 4 * 16_384));
+    assert_eq!(ids_of(&peer.takes_frames()), [1, 3, 1, 3]);
+    peer.answers_data(5, b"small", false);
+    peer.answers(5, &trailers(), true);
+    peer.sends(window_update(0, 6 * 16_384));
+    assert_eq!(ids_of(&peer.takes_frames())[..5], [1, 3, 5, 5, 1]);
+}
+
+#[test]
+fn whoever_has_window_does_not_overtake_those_whose_turn_comes() {
+    let mut peer = blocked_server(&[1, 3]);
+    peer.answers_data(1, &[1; 100], false);
+    // In one read: credit for the connection, then a request that is answered before `transmit`.
+    let credit = peer.encode(window_update(0, 100));
+    let mut env = fulmar_base::Env { now: peer.now, pool: &mut peer.pool, out: &mut peer.out };
+    let input = fulmar_base::Input::new(&credit);
+    assert_eq!(peer.engine.next_event(&mut env, &input), Ok(None));
+    let key = peer.key(3);
+    let env = fulmar_base::Env { now: peer.now, pool: &mut peer.pool, out: &mut peer.out };
+    assert_eq!(peer.engine.credit(&env, key), 0);
+    peer.answers_data(3, &[3; 100], false);
+    assert_eq!(ids_of(&peer.takes_frames()), [1]);
+    peer.sends(window_update(0, 100));
+    assert_eq!(ids_of(&peer.takes_frames()), [3]);
+}
+
+#[test]
+fn a_stream_blocked_by_its_own_window_leaves_its_turn_to_others() {
+    let mut peer = Peer::silent(Role::Server, Config::default());
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 10)]);
+    for id in [1, 3] {
+        peer.requests(id, true);
+        peer.answers(id, &ok(), false);
+        peer.expects(headers(id, ok()));
+    }
+    peer.answers_data(1, &[1; 100], false);
+    assert_eq!(peer.takes_data(1), [1; 10]);
+    peer.answers_data(3, &[3; 10], false);
+    assert_eq!(peer.takes_data(3), [3; 10]);
+    peer.sends(window_update(1, 5));
+    assert_eq!(peer.takes_data(1), [1; 5]);
+}
+
+#[test]
+fn trailers_wait_behind_the_content_of_their_stream_and_others_go_ahead() {
+    let mut peer = blocked_server(&[1, 3]);
+    peer.answers_data(1, b"content", false);
+    peer.answers(1, &trailers(), true);
+    peer.expects_silence();
+    peer.answers(3, &trailers(), true);
+    peer.expects(last_headers(3, trailers()));
+    peer.expects_event(Happened::Closed(3));
+    peer.sends(window_update(0, 7));
+    peer.expects(data(1, "content"));
+    peer.expects(last_headers(1, trailers()));
+    peer.expects_event(Happened::Closed(1));
+    peer.expects_silence();
+}
+
+#[test]
+fn trailers_that_waited_are_encoded_in_the_order_of_the_wire() {
+    let mut peer = blocked_server(&[1, 3, 5]);
+    let indexed = |value: &str| pairs(&[("x-shared", value), ("grpc-status", "0")]);
+    peer.answers_data(1, b"content", false);
+    peer.answers(1, &indexed("one"), true);
+    // These enter the compression table first, although they were sent later.
+    peer.answers(3, &indexed("three"), true);
+    peer.answers(5, &indexed("one"), true);
+    peer.sends(window_update(0, 100));
+    peer.expects(last_headers(3, indexed("three")));
+    peer.expects(last_headers(5, indexed("one")));
+    peer.expects(data(1, "content"));
+    peer.expects(last_headers(1, indexed("one")));
+}
+
+#[test]
+fn resets_in_the_queue_leave_the_others_their_turns() {
+    for gone in [1, 3, 5] {
+        let mut peer = blocked_server(&[1, 3, 5]);
+        for id in [1, 3, 5] {
+            peer.answers_data(id, &vec![0; 2 * 16_384], false);
+        }
+        peer.sends(reset(gone, ErrorCode::Cancel));
+        peer.takes_events();
+        peer.sends(window_update(0, 4 * 16_384));
+        let left: Vec<_> = [1, 3, 5].into_iter().filter(|&id| id != gone).collect();
+        assert_eq!(ids_of(&peer.takes_frames()), [&left[..], &left[..]].concat());
+    }
+}
+
+#[test]
+fn a_thousand_streams_share_a_window_evenly() {
+    let ids: Vec<u32> = (0..500).map(|n| 2 * n + 1).collect();
+    let mut peer = blocked_server(&ids);
+    for &id in &ids {
+        peer.answers_data(id, &vec![0; 40_000], false);
+    }
+    peer.sends(window_update(0, 500 * 16_384));
+    let mut seen = ids_of(&peer.takes_frames());
+    seen.sort_unstable();
+    assert_eq!(seen, ids);
+}
