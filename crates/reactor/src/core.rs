@@ -41,8 +41,7 @@ pub struct Core<T, L> {
     pub(crate) ended: VecDeque<Ended<T>>,
     /// How many connections have a transport.
     live: usize,
-    /// The future given to `block_on` has been woken.
-    pub(crate) root_ready: bool,
+    pub(crate) root: Root,
     pub(crate) stopping: bool,
 }
 
@@ -50,6 +49,15 @@ pub(crate) struct Ended<T> {
     pub(crate) key: ConnectionKey,
     pub(crate) transport: T,
     pub(crate) closed: Closed,
+}
+
+/// The future given to `block_on`.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// There is none. A waker of an earlier one wakes nobody.
+    Absent,
+    Asleep,
+    Woken,
 }
 
 #[derive(Copy, Clone)]
@@ -286,7 +294,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             again: VecDeque::new(),
             ended: VecDeque::new(),
             live: 0,
-            root_ready: false,
+            root: Root::Absent,
             stopping: false,
         })
     }
@@ -299,7 +307,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     /// Whether there is work on this thread, so that it must not sleep.
     pub(crate) fn has_work(&self) -> bool {
         self.has_ready_here()
-            || self.root_ready
+            || self.root == Root::Woken
             || self.stopping
             || !self.dirty.is_empty()
             || !self.again.is_empty()

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::pin;
-use std::task::Context;
+use std::task::{self, Context};
 use std::time::Duration;
 
 use fulmar_base::{Closed, Transport};
@@ -13,7 +13,7 @@ use mio::event::Event;
 
 use crate::clock;
 use crate::config::ReactorConfig;
-use crate::core::{Core, Ended, Retry, Source};
+use crate::core::{Core, Ended, Retry, Root, Source};
 use crate::current::Entered;
 use crate::keys::{ConnectionKey, ListenerKey};
 use crate::listener::{ACCEPTS_MAX, Accepted};
@@ -74,7 +74,6 @@ pub struct Reactor<H: Host> {
     host: H,
     core: Core<H::Transport, H::Letter>,
     events: Events,
-    root_turns: usize,
 }
 
 impl<H: Host> Reactor<H> {
@@ -88,7 +87,7 @@ impl<H: Host> Reactor<H> {
     ) -> io::Result<Self> {
         let mut core = Core::new(config)?;
         let host = make_host(&mut core);
-        Ok(Self { host, core, events: Events::with_capacity(EVENTS_MAX), root_turns: 0 })
+        Ok(Self { host, core, events: Events::with_capacity(EVENTS_MAX) })
     }
 
     /// Runs until [`Core::stop`] is called; then closes everything, gives the last bytes time to get across as with any connection
@@ -99,7 +98,8 @@ impl<H: Host> Reactor<H> {
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = Entered::new(self.core.id);
         while !std::mem::take(&mut self.core.stopping) {
-            self.turn(None)?;
+            self.work();
+            self.look_outside(None)?;
         }
         self.close_all();
         while self.core.lingering() > 0 {
@@ -117,37 +117,35 @@ impl<H: Host> Reactor<H> {
         let waker = TaskWaker::waker(Target::Root, self.core.inbox.post());
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
-        self.core.root_ready = true;
+        self.core.root = Root::Woken;
+        let mut turns = 0;
         loop {
-            if std::mem::take(&mut self.core.root_ready)
-                && let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context)
-            {
-                return output;
+            if self.core.root == Root::Woken {
+                self.core.root = Root::Asleep;
+                if let task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    self.core.root = Root::Absent;
+                    return output;
+                }
             }
-            self.turn(None).expect("an open selector can be waited for");
+            self.work();
+            if self.core.root == Root::Woken && turns < ROOT_TURNS_MAX {
+                // Whoever waits for the future knows more to do than the sockets, most likely.
+                turns += 1;
+                continue;
+            }
+            turns = 0;
+            self.look_outside(None).expect("an open selector can be waited for");
         }
     }
 
-    /// Does everything there is to do, once, waiting at most `timeout` for it; `None` waits until something happens.
+    /// Does everything there is to do, once; if there is nothing, waits at most `timeout` for something; `None` waits for good.
     ///
     /// # Errors
     /// The selector fails.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = Entered::new(self.core.id);
-        self.core.bench.tick();
-        self.run_ready();
-        self.fire_timers();
-        if self.core.root_ready && self.root_turns < ROOT_TURNS_MAX {
-            // Whoever waits for the future knows more to do than the sockets, most likely.
-            self.root_turns += 1;
-            return Ok(());
-        }
-        self.root_turns = 0;
-        let retries = self.core.again.len();
-        self.wait(self.patience(timeout))?;
-        self.serve_sockets();
-        self.serve_retries(retries);
-        Ok(())
+        let worked = self.work();
+        self.look_outside(if worked { Some(Duration::ZERO) } else { timeout })
     }
 
     /// The host.
@@ -165,11 +163,15 @@ impl<H: Host> Reactor<H> {
         (&mut self.host, &mut self.core)
     }
 
-    /// Letters, wake-ups, local tasks and pipes, until none is ready; then what they have made the connections write, which may be
-    /// input to pipes. Until nothing is left, or the turn's share is used up.
-    fn run_ready(&mut self) {
+    /// What can be done without looking outside: letters, wake-ups, local tasks and pipes, until none is ready; then what they have
+    /// made the connections write, which may be input to pipes; until nothing is left, or the turn's share is used up. Then timers.
+    ///
+    /// Returns whether there was something to do.
+    fn work(&mut self) -> bool {
+        self.core.bench.tick();
+        let mut worked = false;
         for _ in 0..ROUNDS_MAX {
-            self.open_mail();
+            worked |= self.open_mail() | self.core.has_work();
             self.core.tasks.run();
             self.core.run_pipes();
             self.report_ended();
@@ -178,20 +180,17 @@ impl<H: Host> Reactor<H> {
             }
             self.flush_dirty();
             if !self.core.has_ready() {
-                return;
+                break;
             }
         }
-        self.flush_dirty();
+        worked | self.fire_timers()
     }
 
-    fn flush_dirty(&mut self) {
-        self.core.flush_dirty();
-        self.report_ended();
-    }
-
-    fn open_mail(&mut self) {
+    /// Opens all letters that are there, and passes on all wake-ups; `false` if there are none.
+    fn open_mail(&mut self) -> bool {
         let mut items = std::mem::take(&mut self.core.items);
         self.core.inbox.swap(&mut items);
+        let some = !items.is_empty();
         for item in items.drain(..) {
             match item {
                 Item::Letter(letter) => self.host.on_letter(&mut self.core, letter),
@@ -200,7 +199,8 @@ impl<H: Host> Reactor<H> {
                     match waker.target {
                         Target::Connection(key, task) => self.core.wake(key, task),
                         Target::Local(index) => self.core.tasks.wake(index),
-                        Target::Root => self.core.root_ready = true,
+                        Target::Root if self.core.root == Root::Absent => {}
+                        Target::Root => self.core.root = Root::Woken,
                     }
                 }
             }
@@ -208,6 +208,13 @@ impl<H: Host> Reactor<H> {
         if items.capacity() <= ITEMS_KEPT_MAX {
             self.core.items = items;
         }
+        some
+    }
+
+    /// Everything that was poked transmits and writes, once.
+    fn flush_dirty(&mut self) {
+        self.core.flush_dirty();
+        self.report_ended();
     }
 
     /// Tells the host which connections have ended. What it does about it may end others.
@@ -217,7 +224,9 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    fn fire_timers(&mut self) {
+    /// Serves the timers whose time has come, and lets everybody transmit and write who has not; `false` if no time had come.
+    fn fire_timers(&mut self) -> bool {
+        let some = self.core.timers.next().is_some_and(|at| at <= self.core.bench.now);
         while let Some(due) = self.core.next_due() {
             match due {
                 Due::Letter(key) => {
@@ -230,6 +239,16 @@ impl<H: Host> Reactor<H> {
             }
         }
         self.flush_dirty();
+        some
+    }
+
+    /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
+    fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let retries = self.core.again.len();
+        self.wait(self.patience(timeout))?;
+        self.serve_sockets();
+        self.serve_retries(retries);
+        Ok(())
     }
 
     /// How long to wait for the sockets.
