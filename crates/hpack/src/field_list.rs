@@ -51,7 +51,6 @@ impl FieldList {
     /// Appends a copy of `field`. A list of more than 4 GiB is cut: the field is left out and
     /// [`overflow`](Self::overflow) is set.
     pub fn push(&mut self, field: Field<'_>) {
-        self.discard_tail();
         let limits =
             DecodeLimits { list_bytes_max: usize::MAX, fields_max: usize::MAX, string_bytes_max: usize::MAX };
         if self.admits(field.name.len(), field.value.len(), &limits) {

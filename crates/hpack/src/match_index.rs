@@ -4,7 +4,8 @@ use crate::dynamic_table::{DynamicTable, entries_max};
 ///
 /// Each bucket names the newest entry of its chain, and each entry the next older one, by their numbers in the order of
 /// insertion. An entry that was evicted is recognised by its number, so eviction needs no work here. A number can come up
-/// again after 2^32 insertions; then a search may look at a wrong entry, which the comparison of the bytes refuses.
+/// again after 2^32 insertions; then a search may follow a wrong chain for a few steps, and the comparison of the bytes refuses
+/// what it finds there.
 #[derive(Default)]
 pub(crate) struct MatchIndex {
     /// As many as `links`: a power of two, or none.
@@ -113,18 +114,15 @@ impl MatchIndex {
         matches: impl Fn(&Link, usize) -> bool,
     ) -> Option<usize> {
         let mut number = first;
-        let mut age_min = 0;
         for _ in 0..SEARCH_STEPS_MAX {
             let age = self.newest.wrapping_sub(number) as usize;
-            // Ages only rise along a chain, so this ends it also where a number has come up again.
-            if age < age_min || age >= table.len() {
+            if age >= table.len() {
                 return None;
             }
             let link = self.links.get(self.slot(number))?;
             if matches(link, age) {
                 return Some(age);
             }
-            age_min = age + 1;
             number = older(link);
         }
         None
