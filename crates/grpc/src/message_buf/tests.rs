@@ -195,6 +195,15 @@ fn what_is_remembered_of_large_fields_is_bounded() {
 }
 
 #[test]
+fn few_pieces_are_remembered_however_many_large_fields_are_kept() {
+    let mut arena = Arena::new();
+    let kept: Vec<Bytes> = (0..40).map(|round| arena.carve(&[round; Arena::LARGE_BYTES])).collect();
+    assert_eq!(arena.large.len(), Arena::LARGE_PIECES_MAX);
+    assert_eq!(arena.retained_bytes(), Arena::LARGE_PIECES_MAX * Arena::LARGE_BYTES);
+    assert!(kept.iter().zip(0..).all(|(field, round)| field.iter().all(|&byte| byte == round)));
+}
+
+#[test]
 fn a_large_piece_does_not_serve_a_much_smaller_field() {
     let mut arena = Arena::new();
     arena.carve(&vec![0; 1 << 20]);
