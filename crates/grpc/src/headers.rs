@@ -177,16 +177,19 @@ impl StatusText {
         base64::encode(status.details(), &mut self.bytes);
     }
 
-    /// Cuts the message so that it takes at most `bytes_max` and drops the details.
-    pub(crate) fn shorten(&mut self, bytes_max: usize) {
-        self.message_len = self.message_len.min(bytes_max);
-        // Not inside a percent-encoded byte.
-        if let Some(at) = self.bytes[..self.message_len].iter().rposition(|&byte| byte == b'%')
-            && self.message_len - at < 3
-        {
-            self.message_len = at;
-        }
-        self.bytes.truncate(self.message_len);
+    /// Encodes so much of the message as takes at most `bytes_max`, in whole characters, and no details.
+    pub(crate) fn encode_beginning(&mut self, status: &Status, bytes_max: usize) {
+        let mut bytes = 0;
+        let fits = |character: &char| {
+            // A space counts as if it came last, where it is encoded.
+            let is_plain = character.is_ascii_graphic() && *character != '%';
+            bytes += if is_plain { 1 } else { 3 * character.len_utf8() };
+            bytes <= bytes_max
+        };
+        let beginning: usize = status.message().chars().take_while(fits).map(char::len_utf8).sum();
+        self.bytes.clear();
+        percent::encode(&status.message()[..beginning], &mut self.bytes);
+        self.message_len = self.bytes.len();
     }
 
     /// The fields of the status encoded last, which has this code.

@@ -190,24 +190,27 @@ fn a_status_is_written_and_read_back() {
 }
 
 #[test]
-fn a_shortened_message_keeps_whole_characters_of_its_encoding() {
+fn the_beginning_of_a_message_is_whole_characters() {
     let mut text = StatusText::default();
-    for (max, kept) in [
+    let cases = [
         (0, ""),
         (1, "a"),
-        (2, "a"),
-        (3, "a"),
-        (4, "a%C3"),
-        (5, "a%C3"),
-        (6, "a%C3"),
+        (6, "a"),
         (7, "a%C3%BC"),
-        (99, "a%C3%BCb"),
-    ] {
-        text.encode(&Status::new(Code::Internal, "aüb").with_details(vec![1]));
-        text.shorten(max);
+        (9, "a%C3%BC"),
+        (10, "a%C3%BC%20"),
+        (11, "a%C3%BC b"),
+        (14, "a%C3%BC b%25"),
+        (99, "a%C3%BC b%25"),
+    ];
+    for (max, kept) in cases {
+        let status = Status::new(Code::Internal, "aü b%").with_details(vec![1]);
+        text.encode(&status);
+        text.encode_beginning(&status, max);
         let expected = [("grpc-status", "13"), ("grpc-message", kept)];
         let expected = if kept.is_empty() { &expected[..1] } else { &expected };
         assert_eq!(listed(text.fields(Code::Internal)), owned(expected), "{max}");
+        assert!(kept.len() <= max);
     }
 }
 

@@ -208,7 +208,9 @@ impl Server {
                 code = Code::ResourceExhausted;
                 text.encode(&too_large("trailers", size, limit));
             }
-            Err(SendError::HeadersTooLarge { .. }) => text.shorten(SHORTENED_MESSAGE_BYTES_MAX),
+            Err(SendError::HeadersTooLarge { .. }) => {
+                text.encode_beginning(status, SHORTENED_MESSAGE_BYTES_MAX)
+            }
             Err(_) => return Err(Gone),
         }
         let fields = status_fields(code, text, whole_answer, std::iter::empty());

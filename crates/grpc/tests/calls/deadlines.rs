@@ -5,7 +5,7 @@ use std::time::Duration;
 use fulmar_grpc::{Code, MetadataMap, Status};
 use fulmar_http2::ErrorCode;
 
-use crate::support::{ECHO, Happened, Pair, RST_STREAM, call_frames, finish, reply, send};
+use crate::support::{ECHO, Happened, Pair, RST_STREAM, call_frames, finish, metadata, reply, send};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -83,6 +83,23 @@ fn the_server_cancels_at_the_deadline() {
     assert_eq!(cancels(&pair.to_client), 1);
     assert_eq!(pair.client.outcome().code, Code::DeadlineExceeded, "built at the client");
     pair.assert_at_rest();
+}
+
+/// Wire rule 8: nor do trailers count that say CANCELLED when the deadline has passed.
+#[test]
+fn a_cancelled_status_after_the_deadline_is_the_deadline() {
+    let mut pair = Pair::new();
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    let trailers = metadata(&[("a", "1")]);
+    let status = Status::cancelled("the handler was stopped");
+    pair.server
+        .act(|server, env| server.finish(env, at_server, &status, &trailers))
+        .expect("the call is there");
+    pair.client.now = pair.client.now.saturating_add(SECOND);
+    pair.run();
+    let outcome = pair.client.outcome();
+    assert_eq!((outcome.code, outcome.trailers), (Code::DeadlineExceeded, MetadataMap::new()));
 }
 
 /// Wire rule 8: a client whose own deadline has not come has been cancelled.

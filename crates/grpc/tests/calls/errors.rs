@@ -46,6 +46,23 @@ fn every_code_and_odd_messages_arrive_as_they_were_sent() {
     pair.assert_at_rest();
 }
 
+/// The code and the beginning of the message survive a client that accepts less than the whole.
+#[test]
+fn a_message_that_the_client_would_not_take_is_cut() {
+    let mut pair = Pair::new();
+    for text in ["a rather long story ".repeat(1_000), "☺".repeat(5_000)] {
+        let (_, at_server) = pair.unary(b"question");
+        let status = Status::aborted(text.clone()).with_details(vec![1; 20_000]);
+        finish(&mut pair.server, at_server, &status);
+        pair.run();
+        let outcome = pair.client.outcome();
+        assert_eq!(outcome.code, Code::Aborted);
+        assert!(outcome.message.len() >= 100 && text.starts_with(&outcome.message), "{}", outcome.message);
+        pair.server.log.clear();
+        pair.assert_at_rest();
+    }
+}
+
 #[test]
 fn an_error_after_messages_comes_behind_them() {
     let mut pair = Pair::new();
