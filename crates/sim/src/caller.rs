@@ -20,7 +20,7 @@ pub(crate) struct Caller {
     ledger: SharedLedger,
     running: BTreeMap<CallKey, Running>,
     timers: DeadlineHeap<Timer>,
-    /// Whether calls may be started: after Ready, until a start is refused or the server goes away.
+    /// Whether calls may be started: after Ready, or from the start, until a start is refused or the server goes away.
     takes_calls: bool,
     metadata: MetadataMap,
     message: Vec<u8>,
@@ -52,14 +52,15 @@ enum Timer {
 }
 
 impl Caller {
-    pub(crate) fn new(config: Config, ledger: SharedLedger) -> Self {
+    /// With `eager` the end starts calls before it has heard from the server, and is refused what the server does not allow.
+    pub(crate) fn new(config: Config, ledger: SharedLedger, eager: bool) -> Self {
         let identity = ClientIdentity { scheme: "http".into(), authority: "sim".into() };
         Self {
             client: Client::new(config, identity),
             ledger,
             running: BTreeMap::new(),
             timers: DeadlineHeap::new(),
-            takes_calls: false,
+            takes_calls: eager,
             metadata: MetadataMap::new(),
             message: Vec::new(),
         }
@@ -113,9 +114,7 @@ impl Caller {
 
     fn start(&mut self, env: &mut Env<'_>, plan: Plan) -> Result<(), StartError> {
         self.metadata.clear();
-        for (name, value) in
-            [(CALL_ID, plan.id.to_string()), ("sim-filler", "x".repeat(plan.id as usize % 300))]
-        {
+        for (name, value) in [(CALL_ID, plan.id.to_string()), ("sim-filler", "x".repeat(plan.filler_bytes))] {
             self.metadata.append(name, &value).expect("names and values are legal");
         }
         let start = Start {
@@ -232,6 +231,9 @@ impl Caller {
         }
         drop(ledger);
         self.end(env, running);
+        if unprocessed {
+            self.start_waiting(env);
+        }
     }
 
     fn on_timer(&mut self, env: &mut Env<'_>, timer: Timer) {

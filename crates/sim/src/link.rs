@@ -33,14 +33,20 @@ impl Weather {
     /// Some weather, from calm to foul.
     pub fn draw(random: &mut Random) -> Self {
         let delays = [0, 20, 500, 20_000, 150_000].map(Duration::from_micros);
-        Self {
+        let mut weather = Self {
             delay: delays[random.within(0..=4)],
             jitter: delays[random.within(0..=3)],
-            // What may be under way and waits takes less than the 10 s that the engines give a peer to answer.
+            // Together these leave 100 kB/s, so that what may be under way and wait takes less than the 10 s an engine gives
+            // a peer to answer.
             rate: [200_000, 1_000_000, 100_000_000, u64::MAX][random.within(0..=3)],
             chunk_max: [1, 2, 9, 100, 1460, 65_536][random.within(0..=5)],
-            under_way_max: [1000, 16_384, 212_992, 512 * 1024][random.within(0..=3)],
+            under_way_max: [1_000, 16_384, 212_992, 512 * 1024][random.within(0..=3)],
+        };
+        if weather.under_way_max < 16_384 {
+            weather.delay = weather.delay.min(delays[2]);
+            weather.jitter = weather.jitter.min(delays[2]);
         }
+        weather
     }
 }
 

@@ -10,6 +10,8 @@ use crate::Random;
 pub(crate) struct Plan {
     /// The number of the call in its world.
     pub(crate) id: u64,
+    /// How much metadata comes along, in bytes: at times more than one frame holds.
+    pub(crate) filler_bytes: usize,
     /// Lengths of the messages to the server, in bytes; never none.
     pub(crate) requests: Vec<usize>,
     /// Lengths of the messages back.
@@ -54,6 +56,7 @@ pub(crate) enum Way {
 pub(crate) struct Scale {
     pub(crate) messages_max: usize,
     pub(crate) message_bytes_max: usize,
+    pub(crate) metadata_bytes_max: usize,
 }
 
 impl Plan {
@@ -67,8 +70,11 @@ impl Plan {
         let replies = messages(&mut random, 0);
         let answers = [Answer::AtOnce, Answer::InTurn, Answer::Afterwards, Answer::Afterwards];
         let outcomes = [Code::NotFound, Code::Aborted, Code::DataLoss, Code::Internal];
+        let filler_max = [0, 100, scale.metadata_bytes_max][random.within(0..=2)];
+        let filler_bytes = random.magnitude(filler_max);
         Self {
             id,
+            filler_bytes,
             requests,
             replies,
             answer: answers[random.within(0..=3)],

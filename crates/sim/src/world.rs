@@ -106,13 +106,8 @@ impl World {
         let mut random = Random::new(seed);
         let weather = Weather::draw(&mut random);
         let configs = [draw_config(&mut random), draw_config(&mut random)];
-        let message_bytes_max = match weather.chunk_max {
-            0..10 => 400,
-            10..1000 => 8_000,
-            _ => 100_000,
-        };
-        let ledger = Ledger::new(seed, Scale { messages_max: random.within(1..=8), message_bytes_max });
-        let ledger = Rc::new(RefCell::new(ledger));
+        let scale = draw_scale(&mut random, &weather);
+        let ledger = Rc::new(RefCell::new(Ledger::new(seed, scale)));
         let calls = random.within(1..=25);
         let fate = draw_fate(&mut random, calls);
         let connection = Connection::new(&configs, &weather, &ledger, Random::part(seed, 1));
@@ -293,9 +288,10 @@ impl World {
 impl Connection {
     fn new(configs: &[Config; 2], weather: &Weather, ledger: &SharedLedger, mut random: Random) -> Self {
         let [client, server] = configs.clone();
+        let eager = random.one_in(2);
         let mut link = || Link::new(weather.clone(), Random::new(random.bits()));
         Self {
-            client: Driver::new("client", Plain(Caller::new(client, ledger.clone()))),
+            client: Driver::new("client", Plain(Caller::new(client, ledger.clone(), eager))),
             server: Driver::new("server", Plain(Callee::new(server, ledger.clone()))),
             there: link(),
             back: link(),
@@ -384,6 +380,16 @@ fn draw_fate(random: &mut Random, calls: usize) -> Vec<(Instant, Event)> {
     fate.into_iter().map(|(at, event)| (Instant::ZERO + at, event)).collect()
 }
 
+/// Worlds that show single bytes are small, to be run in a moment.
+fn draw_scale(random: &mut Random, weather: &Weather) -> Scale {
+    let (message_bytes_max, metadata_bytes_max) = match weather.chunk_max {
+        0..10 => (400, 400),
+        10..1000 => (8_000, 2_000),
+        _ => (100_000, 40_000),
+    };
+    Scale { messages_max: random.within(1..=8), message_bytes_max, metadata_bytes_max }
+}
+
 fn draw_config(random: &mut Random) -> Config {
     let mut config = Config::default();
     config.http2.stream_window_bytes = [500, 5_000, 65_535, 1 << 20][random.within(0..=3)];
@@ -391,6 +397,7 @@ fn draw_config(random: &mut Random) -> Config {
     config.http2.streams_max = [1, 3, 1000][random.within(0..=2)];
     config.http2.frame_bytes_max = [16_384, 65_536][random.within(0..=1)];
     config.http2.send_queue_bytes_max = [1_000, 65_536][random.within(0..=1)];
+    config.http2.header_list_bytes_max = 64 * 1024;
     config.http2.header_table_bytes_max = [0, 100, 4_096][random.within(0..=2)];
     config
 }
