@@ -57,8 +57,8 @@ pub struct Config {
     pub settings_budget: u32,
     /// Budget of DATA frames that carry neither bytes nor END_STREAM (CVE-2019-9518). Default 1,000.
     pub empty_data_budget: u32,
-    /// Budget of frames without effect: PRIORITY, unknown types, late frames on closed streams, acknowledgements never asked for.
-    /// Each stream opened earns four back. Default 10,000.
+    /// Budget of frames without effect: PRIORITY, unknown types, late frames (but DATA) on closed streams, acknowledgements never
+    /// asked for. Each stream opened earns four back. Default 10,000.
     pub ignored_frames_budget: u32,
     /// How long an empty budget takes to fill again, in milliseconds. Default 10,000.
     pub budget_refill_ms: u32,

@@ -98,5 +98,5 @@ pub use config::Config;
 pub use connection::{Connection, Role};
 pub use error::{Error, ErrorCode, OpenError, Reach, SendError};
 pub use event::Event;
-pub use fulmar_hpack::{Field, Indexing};
+pub use fulmar_hpack::{Field, Fields, Indexing};
 pub use stream::{Stream, StreamKey};

@@ -6,6 +6,10 @@ use fulmar_base::Instant;
 
 use crate::{Config, Error};
 
+/// How many frames without effect a well-behaved peer may send for each stream: a window update, a reset and a priority that come
+/// when it has ended, and late trailers.
+pub(crate) const IGNORED_FRAMES_PER_STREAM: u32 = 4;
+
 /// A count that is used up by one, fills itself with time, and can be earned back.
 #[derive(Debug)]
 pub(crate) struct Budget {

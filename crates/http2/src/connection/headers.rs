@@ -11,6 +11,7 @@ use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
+use crate::limits::IGNORED_FRAMES_PER_STREAM;
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::validate::{Malformed, Status};
@@ -133,7 +134,7 @@ impl Connection {
     fn on_request(&mut self, env: &mut Env<'_>, opening: Opening) -> Result<Option<Event<'static>>, Error> {
         let id = opening.stream_id;
         self.last_peer_id = id;
-        self.budgets.ignored_frames.earn(4);
+        self.budgets.ignored_frames.earn(IGNORED_FRAMES_PER_STREAM);
         if self.departure.ignores(id) {
             return self.ignore(env).map(|()| None);
         }
@@ -258,6 +259,8 @@ impl Connection {
         if self.role == Role::Server && request && self.closed_streams.ended_by(id).is_none() {
             return Err(Error::protocol("HEADERS that open a stream below an earlier one"));
         }
+        // Decoding one costs more than dropping one.
+        self.ignore(env)?;
         self.on_late_frame(env, id)
     }
 }

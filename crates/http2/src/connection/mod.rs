@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use fulmar_base::{Env, Input, Instant};
-use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList, TABLE_BYTES_INITIAL};
+use fulmar_hpack::{DecodeLimits, Decoder, Encoder, FieldList, Fields, TABLE_BYTES_INITIAL};
 
 use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
@@ -20,6 +20,8 @@ mod headers;
 mod lifecycle;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 use headers::HeaderBlock;
@@ -176,7 +178,7 @@ impl Connection {
 
     /// The fields of the last [`Event::Headers`], until the next call of [`next_event`](Self::next_event). They are well-formed
     /// (RFC 9113 §8): pseudo-header fields first, names in lower case, no connection-specific fields.
-    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> + Clone + '_ {
+    pub fn fields(&self) -> Fields<'_> {
         self.fields.iter()
     }
 

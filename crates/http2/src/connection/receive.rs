@@ -58,15 +58,16 @@ impl Connection {
         if client_initiated && used { Found::Closed } else { Found::Idle }
     }
 
-    /// DATA or HEADERS on a stream that is closed (RFC 9113 §5.1): an error if the peer has ended the stream itself, else under
-    /// way when this end did.
+    /// DATA or HEADERS on a stream that is closed (RFC 9113 §5.1): an error if the peer has ended the stream itself. Else it was
+    /// under way when this end did, and is dropped; it counts for nothing, as a peer cannot help what is under way, and windows
+    /// bound how much that is.
     pub(super) fn on_late_frame(&mut self, env: &mut Env<'_>, id: u32) -> Result<(), Error> {
         match self.closed_streams.ended_by(id) {
             Some(EndedBy::EndStream) => {
                 Err(Error::peer(ErrorCode::StreamClosed, "frame on a stream that the peer has ended"))
             }
             Some(EndedBy::Reset) => self.provoked_reset(env, id, ErrorCode::StreamClosed),
-            None => self.ignore(env),
+            None => Ok(()),
         }
     }
 

@@ -8,6 +8,7 @@ use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field};
 use super::{Connection, Role};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, STREAM_ID_MAX, flag};
+use crate::limits::IGNORED_FRAMES_PER_STREAM;
 use crate::stream::{Section, State, Stream, StreamKey};
 use crate::waiting::{Chunk, End, Waiting};
 use crate::{OpenError, SendError};
@@ -45,6 +46,7 @@ impl Connection {
             ReceiveWindow::new(self.initial_receive_window()),
         );
         self.next_id += 2;
+        self.budgets.ignored_frames.earn(IGNORED_FRAMES_PER_STREAM);
         stream.outgoing = Section::Content;
         stream.head_request =
             fields.clone().into_iter().any(|field| field.name == b":method" && field.value == b"HEAD");

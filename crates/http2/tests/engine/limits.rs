@@ -180,6 +180,32 @@ fn frames_without_effect_without_end() {
 }
 
 #[test]
+fn what_is_under_way_to_streams_that_we_have_reset_is_no_flood() {
+    let mut peer = Peer::of_client(Config { ignored_frames_budget: 4, ..Config::default() });
+    for _ in 0..100 {
+        let id = peer.is_requested(true);
+        let key = peer.key(id);
+        peer.act(|client, env| client.reset(env, key, ErrorCode::Cancel));
+        peer.sends(headers(id, ok()));
+        (0..100).for_each(|_| peer.sends(data(id, "under way")));
+        peer.sends(last_headers(id, trailers()));
+        peer.sends(window_update(id, 1));
+        peer.takes_frames();
+    }
+    assert_eq!(peer.error, None);
+}
+
+#[test]
+fn header_sections_of_dead_streams_without_end() {
+    let mut peer = frugal();
+    peer.requests(1, false);
+    let key = peer.key(1);
+    peer.act(|server, env| server.reset(env, key, ErrorCode::Cancel));
+    assert_eq!(floods(&mut peer, |peer, _| peer.sends(last_headers(1, trailers()))), 5);
+    expects_calm(&mut peer, "ignored_frames_budget");
+}
+
+#[test]
 fn a_budget_fills_again_with_time() {
     let mut peer = frugal();
     for _ in 0..10 {
