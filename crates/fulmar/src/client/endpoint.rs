@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
-use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, Start, StartError, Status};
+use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Start, StartError, Status};
 
 use super::{ChannelSpec, PendingCall, Return};
 use crate::call::{CallCell, CellShape};
@@ -317,6 +317,7 @@ impl ClientEndpoint {
             return self.not_processed.give_back(self.spec.id, PendingCall::call(call.cell));
         }
         state.slot = None;
+        let status = with_trailers(status, &state.trailers_in);
         let wakers = state.end(status);
         drop(state);
         // The caller may use the cell for its next call once nobody else holds it.
@@ -410,7 +411,8 @@ impl Endpoint for ClientEndpoint {
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         let was_ready = self.is_ready();
         self.going_away = true;
-        self.grpc.closed(env, closed);
+        let text = format!("{}: {}", self.spec.name(), closed.text);
+        self.grpc.closed(env, &Closed { fault: closed.fault, text: text.into() });
         // The engine has no input any more: what it reports are the ends of its calls.
         let _ = self.drain(env, &Input::new(&[]));
         while let Some(pending) = self.waiting.pop_front() {
@@ -431,4 +433,9 @@ fn give_back(env: &mut Env<'_>, body: Body<'_>) {
     if let Body::Block(block) = body {
         env.pool.give(block);
     }
+}
+
+/// A failure carries what the server sent with it.
+fn with_trailers(status: Status, trailers: &MetadataMap) -> Status {
+    if status.is_ok() || trailers.is_empty() { status } else { status.with_metadata(trailers.clone()) }
 }
