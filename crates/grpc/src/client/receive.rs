@@ -89,7 +89,6 @@ impl Client {
             let answer = headers::read_answer(fields, &mut slot.metadata);
             self.on_answer(env, call, answer)
         } else {
-            drop(fields);
             let text = "header block without END_STREAM behind the headers of the answer";
             self.abort(env, call, Status::new(Code::Internal, text), ErrorCode::ProtocolError);
             None
