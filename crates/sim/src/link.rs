@@ -81,9 +81,11 @@ impl Link {
         }
     }
 
-    /// Accepts as many of `bytes` as there is room for, from the first on, and returns how many.
+    /// Accepts as many of `bytes` as there is room for, from the first on, and returns how many. A link that was full has room
+    /// when a quarter is free, as sockets are writable again: else every byte that arrives would let one byte follow.
     pub fn write(&mut self, now: Instant, bytes: &[u8]) -> usize {
-        let room = self.weather.under_way_max.saturating_sub(self.bytes.len());
+        let free = self.weather.under_way_max.saturating_sub(self.bytes.len());
+        let room = if free < bytes.len().min(self.weather.under_way_max / 4) { 0 } else { free };
         let accepted = &bytes[..bytes.len().min(room)];
         let mut rest = accepted;
         while !rest.is_empty() {
@@ -181,6 +183,22 @@ mod tests {
         assert!(drain(&mut link, Instant::ZERO).is_empty(), "nothing arrives before its time");
         assert_eq!(drain(&mut link, Instant::ZERO + Duration::from_millis(1)).len(), 10);
         assert_eq!(link.write(Instant::ZERO, &[1; 20]), 10);
+    }
+
+    #[test]
+    fn a_link_that_was_full_has_room_when_a_quarter_is_free() {
+        let mut link =
+            Link::new(Weather { under_way_max: 100, chunk_max: 1, ..Weather::CALM }, Random::new(0));
+        assert_eq!(link.write(Instant::ZERO, &[1; 200]), 100);
+        let mut bytes = Vec::new();
+        for _ in 0..24 {
+            link.read(Instant::ZERO, &mut bytes);
+        }
+        assert_eq!((link.write(Instant::ZERO, &[1; 200]), link.write(Instant::ZERO, &[1; 24])), (0, 24));
+        for _ in 0..25 {
+            link.read(Instant::ZERO, &mut bytes);
+        }
+        assert_eq!(link.write(Instant::ZERO, &[1; 200]), 25);
     }
 
     #[test]

@@ -383,7 +383,7 @@ fn draw_fate(random: &mut Random, calls: usize) -> Vec<(Instant, Event)> {
 /// Worlds that show single bytes are small, to be run in a moment.
 fn draw_scale(random: &mut Random, weather: &Weather) -> Scale {
     let (message_bytes_max, metadata_bytes_max) = match weather.chunk_max {
-        0..10 => (400, 400),
+        0..10 => (200, 200),
         10..1000 => (8_000, 2_000),
         _ => (100_000, 40_000),
     };
