@@ -1,1 +1,26 @@
-//! Examples of Fulmar: hello world, route guide and a quickstart.
+//! What the examples share: the generated code of hello world and route guide, the services, and the places that the route
+//! guide knows. The programs themselves are in `examples/`; `cargo run --release --example quickstart` starts the first.
+
+#![forbid(unsafe_code)]
+
+/// Generated from `proto/helloworld.proto`.
+pub mod helloworld {
+    include!(concat!(env!("OUT_DIR"), "/helloworld.rs"));
+}
+
+/// Generated from `proto/route_guide.proto`.
+pub mod routeguide {
+    include!(concat!(env!("OUT_DIR"), "/routeguide.rs"));
+}
+
+mod arguments;
+mod features;
+mod geometry;
+mod greeter;
+mod guide;
+
+pub use arguments::arguments;
+pub use features::features;
+pub use geometry::{contains, distance_metres};
+pub use greeter::Hello;
+pub use guide::Guide;
