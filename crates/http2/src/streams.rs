@@ -34,7 +34,7 @@ impl Streams {
     pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Stream> {
         self.queue.remove(&mut self.slab, key);
         let stream = self.slab.remove(key)?;
-        if let Ok(position) = self.position(stream.id) {
+        if let Some(position) = self.position(stream.id) {
             self.by_id.remove(position);
         }
         Some(stream)
@@ -49,12 +49,7 @@ impl Streams {
     }
 
     pub(crate) fn find(&self, id: u32) -> Option<StreamKey> {
-        let &(last, key) = self.by_id.back()?;
-        if last == id {
-            return Some(key);
-        }
-        let position = self.position(id).ok()?;
-        self.by_id.get(position).map(|&(_, key)| key)
+        self.position(id).and_then(|position| self.at(position))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -97,8 +92,15 @@ impl Streams {
         self.update_queue(key);
     }
 
-    fn position(&self, id: u32) -> Result<usize, usize> {
-        self.by_id.binary_search_by_key(&id, |&(id, _)| id)
+    /// Where in the ring an id is. Streams end about in the order in which they began, so it mostly lies as far behind the first as
+    /// if none between them had ended.
+    fn position(&self, id: u32) -> Option<usize> {
+        let &(first, _) = self.by_id.front()?;
+        let likely = (id.checked_sub(first)? / 2) as usize;
+        if self.by_id.get(likely).is_some_and(|&(there, _)| there == id) {
+            return Some(likely);
+        }
+        self.by_id.binary_search_by_key(&id, |&(id, _)| id).ok()
     }
 }
 

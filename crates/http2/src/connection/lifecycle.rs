@@ -80,13 +80,15 @@ impl Connection {
         self.remove(env, stream);
     }
 
-    /// Ends a stream with RST_STREAM behind the END_STREAM that was sent or waits, unless the peer ends it as well by then: a server
-    /// that has sent its whole response wants no more of the request, with [`ErrorCode::NoError`] (RFC 9113 §8.1). Meanwhile what
-    /// the peer sends is discarded without an event; [`Event::Closed`] follows in any case. On a stream whose sending side is not
-    /// ended, the same as [`reset`](Self::reset).
+    /// Server: ends a stream with RST_STREAM behind the END_STREAM that was sent or waits, unless the client ends it as well by then:
+    /// whoever has sent the whole response wants no more of the request, with [`ErrorCode::NoError`] (RFC 9113 §8.1). Meanwhile
+    /// what the client sends is discarded without an event and without credit; [`Event::Closed`] follows in any case.
+    ///
+    /// The same as [`reset`](Self::reset) on a stream whose sending side is not ended, and for a client: if both ends waited for
+    /// credit while they give none, neither would ever get any.
     pub fn reset_after_end(&mut self, env: &mut Env<'_>, stream: StreamKey, code: ErrorCode) {
         let Some(ending) = self.streams.get_mut(stream).filter(|stream| !stream.is_ended()) else { return };
-        if ending.takes_more() {
+        if ending.takes_more() || self.role == Role::Client {
             return self.reset(env, stream, code);
         }
         ending.discarding = Some(code);

@@ -10,6 +10,7 @@ mod header_blocks;
 mod limits;
 mod messages;
 mod pairs;
+mod random;
 mod scheduling;
 mod settings;
 mod stream_states;
