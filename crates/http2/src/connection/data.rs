@@ -6,7 +6,7 @@ use super::Connection;
 use super::receive::Found;
 use crate::flow::{ReceiveWindow, WINDOW_INITIAL};
 use crate::frame::{self, Head, flag};
-use crate::stream::{Section, StreamKey};
+use crate::stream::{Section, Stream, StreamKey};
 use crate::{Error, ErrorCode, Event};
 
 impl Connection {
@@ -17,8 +17,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(stream) else { return };
         let taken = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.held_bytes);
         stream.held_bytes -= taken;
-        let sending = stream.state.may_receive() && stream.discarding.is_none();
-        credit(env, stream.id, &mut stream.receive_window, taken, sending);
+        stream.credit(env, taken);
     }
 
     /// DATA counts against the connection whatever becomes of it, and is credited there at once: what bounds memory is the window
@@ -85,6 +84,14 @@ impl Connection {
     pub(super) fn initial_receive_window(&self) -> u32 {
         let own = self.config.stream_window_bytes;
         if self.own_settings_acked { own } else { own.max(WINDOW_INITIAL) }
+    }
+}
+
+impl Stream {
+    /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use.
+    pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32) {
+        let sending = self.state.may_receive() && self.discarding.is_none();
+        credit(env, self.id, &mut self.receive_window, bytes, sending);
     }
 }
 

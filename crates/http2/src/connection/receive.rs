@@ -225,7 +225,7 @@ impl Connection {
     }
 
     /// From here on our SETTINGS bind the peer. Streams opened before may have been given the larger of the two windows.
-    fn on_settings_ack(&mut self, env: &Env<'_>) -> Result<(), Error> {
+    fn on_settings_ack(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
         if self.own_settings_acked {
             return self.ignore(env);
         }
@@ -237,6 +237,8 @@ impl Connection {
             let key = self.streams.at(position);
             if let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) {
                 stream.receive_window.shrink(excess);
+                // What was too little to be credited in the larger window may be due in the smaller one.
+                stream.credit(env, 0);
             }
         }
         Ok(())

@@ -412,6 +412,26 @@ fn until_settings_are_acknowledged_the_larger_of_both_windows_binds_the_peer() {
 }
 
 #[test]
+fn what_is_released_before_settings_are_acknowledged_is_credited_with_the_acknowledgement() {
+    let mut peer = Peer::silent(Role::Server, Config { stream_window_bytes: 500, ..Config::default() });
+    peer.sends_bytes(PREFACE);
+    peer.sends(Frame::Settings(vec![]));
+    for id in [1, 3, 5] {
+        peer.sends(headers(id, request()));
+        peer.sends(data(id, [0; 1_000]));
+    }
+    peer.releases(1, 1_000);
+    peer.releases(3, 100);
+    peer.sends(last_data(5, ""));
+    peer.releases(5, 1_000);
+    peer.takes_frames();
+    peer.sends(Frame::SettingsAck);
+    peer.expects(window_update(1, 1_000));
+    peer.takes_events();
+    peer.expects_silence();
+}
+
+#[test]
 fn a_window_of_six_bytes_moves_a_long_message() {
     let mut peer = Peer::of_server(Config { stream_window_bytes: 6, ..Config::default() });
     peer.requests(1, false);
