@@ -16,12 +16,16 @@ use mio::{Events, Interest, Poll, Token};
 /// A timeout may be late by this much. Kernels count such timeouts in ticks of 1 to 4 ms.
 const LATE_MAX: Duration = Duration::from_millis(1);
 
+/// Whether a read that has timed out leaves the socket as it was. On Windows its state is undefined then (`SO_RCVTIMEO` in the
+/// documentation of Winsock), so that a selector waits there.
+const HAS_READ_TIMEOUTS: bool = cfg!(unix);
+
 /// One vectored write has at most so many slices.
 const SLICES_MAX: usize = 64;
 
 pub(crate) struct BlockingSocket {
     stream: TcpStream,
-    /// What `SO_RCVTIMEO` is set to.
+    /// What a read waits for at most: what `SO_RCVTIMEO` is set to.
     timeout: Option<Duration>,
     selector: Option<Selector>,
 }
@@ -30,8 +34,8 @@ pub(crate) struct BlockingSocket {
 struct Selector {
     poll: Poll,
     events: Events,
-    /// Keeps the description of the socket that is registered open.
-    _registered: mio::net::TcpStream,
+    /// The same socket. It stays in blocking mode, which registering does not care about.
+    registered: mio::net::TcpStream,
 }
 
 impl BlockingSocket {
@@ -70,7 +74,9 @@ impl BlockingSocket {
 
     /// Bounds what a read waits from here on to about `wait`, or less; `None` is for good.
     pub(crate) fn set_wait(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        if let Some(timeout) = better_timeout(self.timeout, wait) {
+        if !HAS_READ_TIMEOUTS {
+            self.timeout = wait;
+        } else if let Some(timeout) = better_timeout(self.timeout, wait) {
             self.stream.set_read_timeout(timeout)?;
             self.timeout = timeout;
         }
@@ -79,6 +85,12 @@ impl BlockingSocket {
 
     /// Reads; 0 is the end. `None` if nothing came while it waited: the caller looks at its clock and waits for the rest.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        if !HAS_READ_TIMEOUTS && !self.has_input()? {
+            self.wait_for(Interest::READABLE, self.timeout)?;
+            if !self.has_input()? {
+                return Ok(None);
+            }
+        }
         match self.stream.read(into) {
             Ok(received) => Ok(Some(received)),
             Err(error) => match error.kind() {
@@ -88,12 +100,20 @@ impl BlockingSocket {
         }
     }
 
-    /// Waits, at most for `wait`, until the socket, which took no more bytes and had none, takes some or has some.
+    /// Waits, at most for `wait`, until the socket, which took no more bytes, takes some or has some.
     pub(crate) fn wait_for_either(&mut self, wait: Option<Duration>) -> io::Result<()> {
+        self.wait_for(Interest::READABLE | Interest::WRITABLE, wait)
+    }
+
+    fn wait_for(&mut self, interest: Interest, wait: Option<Duration>) -> io::Result<()> {
         let selector = match &mut self.selector {
             Some(selector) => selector,
             none => none.insert(Selector::new(&self.stream)?),
         };
+        // Anew each time, so that what is the case already is announced: nothing is read or written through this selector, and it
+        // announces changes only.
+        let registry = selector.poll.registry();
+        registry.reregister(&mut selector.registered, Token(0), interest)?;
         match selector.poll.poll(&mut selector.events, wait) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             result => result,
@@ -109,10 +129,9 @@ impl BlockingSocket {
 impl Selector {
     fn new(stream: &TcpStream) -> io::Result<Self> {
         let poll = Poll::new()?;
-        // Registering does not depend on the mode of the socket, and nothing is read or written through this handle.
         let mut registered = mio::net::TcpStream::from_std(stream.try_clone()?);
         poll.registry().register(&mut registered, Token(0), Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { poll, events: Events::with_capacity(4), _registered: registered })
+        Ok(Self { poll, events: Events::with_capacity(4), registered })
     }
 }
 
@@ -139,19 +158,11 @@ mod sys {
 
     use socket2::SockRef;
 
-    /// Apple's systems have an option of the socket instead of the flag, which the standard library sets.
-    #[cfg(target_vendor = "apple")]
-    const NO_SIGNAL: i32 = 0;
-    #[cfg(not(target_vendor = "apple"))]
-    const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
+    use crate::socket::send;
 
     /// Writes without waiting.
     pub(super) fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let (socket, flags) = (SockRef::from(stream), libc::MSG_DONTWAIT | NO_SIGNAL);
-        match slices {
-            [slice] => socket.send_with_flags(slice, flags),
-            slices => socket.send_vectored_with_flags(slices, flags),
-        }
+        send(stream, slices)
     }
 
     /// Looks at the first byte without waiting. What it is is not wanted, only whether it is there.

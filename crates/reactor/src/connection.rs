@@ -1,4 +1,4 @@
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 
 use crate::bench::Bench;
 use crate::keys::ConnectionKey;
-use crate::socket::reason;
+use crate::socket::{reason, send};
 use crate::timers::Armed;
 
 /// One connection reads at most so many times before others get their turn.
@@ -37,8 +37,10 @@ pub(crate) struct Connection<T> {
     /// What was received and not consumed: at most one frame. An idle connection has none.
     tail: Option<Block>,
     pub(crate) armed: Armed,
-    /// In the list of those that transmit and write at the end of the turn.
+    /// In the list of those that transmit and write at the end of the round.
     pub(crate) dirty: bool,
+    /// Its last burst was cut off by its share of the turn.
+    pub(crate) cut_off: bool,
     /// In the list of those that have more to read than fitted into the turn.
     pub(crate) retrying: bool,
     /// The system has announced an end or an error, which only reading to the end brings to light.
@@ -114,6 +116,7 @@ impl<T> Connection<T> {
             tail: None,
             armed: Armed::default(),
             dirty: false,
+            cut_off: false,
             retrying: false,
             hung_up: false,
             blocked: false,
@@ -276,8 +279,8 @@ impl<T: Transport> Connection<T> {
         readable: bool,
         writable: bool,
     ) -> Result<Next, Ending> {
-        if writable && std::mem::take(&mut self.blocked) && self.flush(bench)? == Next::Again {
-            self.dirty = true;
+        if writable && std::mem::take(&mut self.blocked) {
+            self.flush(bench)?;
         }
         if readable { self.receive(bench) } else { Ok(Next::Wait) }
     }
@@ -294,9 +297,7 @@ impl<T: Transport> Connection<T> {
                 Ok(0) => return Err(self.peer_closed()),
                 Ok(received) => {
                     self.deliver(bench, received)?;
-                    if self.flush(bench)? == Next::Again {
-                        self.dirty = true;
-                    }
+                    self.flush(bench)?;
                     if SHORT_IS_DRY && received < asked && !self.hung_up {
                         return Ok(Next::Wait);
                     }
@@ -362,12 +363,12 @@ impl<T: Transport> Connection<T> {
     /// Lets the transport transmit, and writes.
     ///
     /// A burst that came near the soft limit may have been cut off by it, so there may be another behind it.
-    pub(crate) fn flush(&mut self, bench: &mut Bench) -> Result<Next, Ending> {
+    pub(crate) fn flush(&mut self, bench: &mut Bench) -> Result<(), Ending> {
         if matches!(self.phase, Phase::Connecting { .. }) || self.write_failed {
-            return Ok(Next::Wait);
+            return Ok(());
         }
         for _ in 0..WRITES_MAX {
-            let Some(transport) = &mut self.transport else { return Ok(Next::Wait) };
+            let Some(transport) = &mut self.transport else { return Ok(()) };
             let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
             let result = transport.transmit(&mut Env::new(bench.now, &mut bench.pool, &mut out));
             let waiting = out.len();
@@ -379,19 +380,20 @@ impl<T: Transport> Connection<T> {
             self.keep_output(out, bench);
             result.map_err(Ending::Said)?;
             match written {
-                Ok(true) if waiting < Output::SOFT_LIMIT / 2 => return Ok(Next::Wait),
+                Ok(true) if waiting < Output::SOFT_LIMIT / 2 => return Ok(()),
                 Ok(true) => {}
                 Ok(false) => return self.check_backlog(left, bench),
                 Err(error) => return Err(self.write_failed(&error, bench)),
             }
         }
-        Ok(Next::Again)
+        self.cut_off = true;
+        Ok(())
     }
 
-    fn check_backlog(&self, waiting: usize, bench: &Bench) -> Result<Next, Ending> {
+    fn check_backlog(&self, waiting: usize, bench: &Bench) -> Result<(), Ending> {
         let max = bench.config.output_bytes_max;
         if waiting <= max {
-            return Ok(Next::Wait);
+            return Ok(());
         }
         let text =
             format!("the peer does not read: {waiting} bytes wait to be written, and the limit is {max}");
@@ -434,17 +436,13 @@ impl<T: Transport> Connection<T> {
 }
 
 /// Writes until `out` is empty, or the socket takes no more; `true` in the first case.
-fn write_to(stream: &mut TcpStream, out: &mut Output) -> io::Result<bool> {
+fn write_to(stream: &TcpStream, out: &mut Output) -> io::Result<bool> {
     while !out.is_empty() {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let filled = out.slices(&mut slices);
         let slices = slices.get(..filled).unwrap_or_default();
         let asked: usize = slices.iter().map(|slice| slice.len()).sum();
-        let result = match slices {
-            [slice] => stream.write(slice),
-            slices => stream.write_vectored(slices),
-        };
-        match result {
+        match send(stream, slices) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 out.advance(written);

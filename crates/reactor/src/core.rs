@@ -107,7 +107,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let key = self.listeners.insert_with(|key| {
             let token = Source::Listener(key.index()).token();
             result = registry.register(&mut socket, token, Interest::READABLE);
-            Listener { socket }
+            Listener { socket, resting: false }
         });
         if let Err(error) = result {
             self.listeners.remove(key);
@@ -132,7 +132,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         timeout: Option<Duration>,
         make: impl FnOnce(ConnectionHandle) -> T,
     ) -> ConnectionKey {
-        let deadline = timeout.map(|timeout| (self.bench.now + timeout, timeout));
+        let deadline = timeout.map(|timeout| (self.now() + timeout, timeout));
         match TcpStream::connect(address) {
             Ok(stream) => {
                 let link = Link::Socket { stream, peer: address };
@@ -308,7 +308,6 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     pub(crate) fn has_work(&self) -> bool {
         self.has_ready_here()
             || self.root == Root::Woken
-            || self.stopping
             || !self.dirty.is_empty()
             || !self.again.is_empty()
             || !self.ended.is_empty()
@@ -338,15 +337,8 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             let Some(key) = self.dirty.pop_front() else { return };
             let Some(connection) = self.connections.get_mut(key.key()) else { continue };
             connection.dirty = false;
-            match connection.flush(&mut self.bench) {
-                Ok(Next::Again) => self.mark_dirty(key),
-                Ok(Next::Wait) => {}
-                Err(ending) => {
-                    self.end(key, ending);
-                    continue;
-                }
-            }
-            self.rearm(key);
+            let result = connection.flush(&mut self.bench);
+            self.settle(key, result.map(|()| Next::Wait));
         }
     }
 
@@ -406,9 +398,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         if next == Next::Again && !std::mem::replace(&mut connection.retrying, true) {
             self.again.push_back(Retry::Connection(key));
         }
-        if connection.dirty {
-            // A burst was cut off; the list is told here, where it is at hand.
-            connection.dirty = false;
+        if std::mem::take(&mut connection.cut_off) {
             self.mark_dirty(key);
         }
         self.rearm(key);
@@ -445,9 +435,11 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
 
     /// The next connection that waits to be accepted.
     pub(crate) fn accept(&mut self, key: ListenerKey) -> Accepted {
-        let Some(listener) = self.listeners.get(key.key()) else { return Accepted::Empty };
+        let Some(listener) = self.listeners.get_mut(key.key()) else { return Accepted::Empty };
         let accepted = listener.accept();
         match accepted {
+            // One timer for a listener, however many connections arrive meanwhile.
+            Accepted::Exhausted if std::mem::replace(&mut listener.resting, true) => {}
             Accepted::Exhausted => self.timers.arm_listener(self.bench.now + EXHAUSTED_REST, key),
             Accepted::Connection(..) if self.connections.len() >= self.bench.config.connections_max => {
                 return Accepted::Gone;
@@ -455,6 +447,13 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             _ => {}
         }
         accepted
+    }
+
+    /// A listener that ran out of descriptors has rested.
+    pub(crate) fn rested(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.listeners.get_mut(key.key()) {
+            listener.resting = false;
+        }
     }
 
     pub(crate) fn connection_at(&self, index: usize) -> Option<ConnectionKey> {

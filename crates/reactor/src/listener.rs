@@ -15,6 +15,8 @@ pub(crate) const EXHAUSTED_REST: Duration = Duration::from_millis(100);
 
 pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
+    /// A timer is set for the next attempt.
+    pub(crate) resting: bool,
 }
 
 /// What came of an attempt to accept.

@@ -16,6 +16,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     pub(crate) fn run_pipes(&mut self) {
         for _ in 0..self.bench.piped.len() {
             let Some(key) = self.bench.piped.pop_front() else { return };
+            self.bench.tick();
             self.read_pipe(key);
         }
     }
@@ -94,9 +95,7 @@ fn read_all<T: Transport>(
             end += len;
         }
         connection.deliver(bench, end - start)?;
-        if connection.flush(bench)? == Next::Again {
-            connection.dirty = true;
-        }
+        connection.flush(bench)?;
     }
     Ok(Next::Wait)
 }

@@ -97,9 +97,10 @@ impl<H: Host> Reactor<H> {
     /// The selector fails.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = Entered::new(self.core.id);
+        self.work();
         while !std::mem::take(&mut self.core.stopping) {
-            self.work();
             self.look_outside(None)?;
+            self.work();
         }
         self.close_all();
         while self.core.lingering() > 0 {
@@ -155,11 +156,13 @@ impl<H: Host> Reactor<H> {
 
     /// What the host is lent.
     pub fn core(&mut self) -> &mut Core<H::Transport, H::Letter> {
+        self.core.bench.tick();
         &mut self.core
     }
 
     /// Both, for whoever acts on one with the other.
     pub fn parts(&mut self) -> (&mut H, &mut Core<H::Transport, H::Letter>) {
+        self.core.bench.tick();
         (&mut self.host, &mut self.core)
     }
 
@@ -192,6 +195,7 @@ impl<H: Host> Reactor<H> {
         self.core.inbox.swap(&mut items);
         let some = !items.is_empty();
         for item in items.drain(..) {
+            self.core.bench.tick();
             match item {
                 Item::Letter(letter) => self.host.on_letter(&mut self.core, letter),
                 Item::Wake(waker) => {
@@ -234,7 +238,10 @@ impl<H: Host> Reactor<H> {
                         self.host.on_letter(&mut self.core, letter);
                     }
                 }
-                Due::Listener(key) => self.accept(key),
+                Due::Listener(key) => {
+                    self.core.rested(key);
+                    self.accept(key);
+                }
                 Due::Connection(_) => {}
             }
         }

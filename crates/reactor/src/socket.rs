@@ -1,5 +1,5 @@
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 
 use mio::net::TcpStream;
 
@@ -33,6 +33,32 @@ impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Socket").field("stream", &self.stream).finish_non_exhaustive()
     }
+}
+
+/// Writes what the socket takes at once, whatever its mode.
+///
+/// A write to a connection that the peer has reset raises a signal, unless it says that it must not. Programs of Rust ignore the
+/// signal; programs in other languages, with this library inside, may not.
+#[cfg(unix)]
+pub(crate) fn send(socket: &impl std::os::fd::AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let (socket, flags) = (socket2::SockRef::from(socket), libc::MSG_DONTWAIT | NO_SIGNAL);
+    match slices {
+        [slice] => socket.send_with_flags(slice, flags),
+        slices => socket.send_vectored_with_flags(slices, flags),
+    }
+}
+
+#[cfg(all(unix, not(target_vendor = "apple")))]
+const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
+/// Apple's systems have an option of the socket instead, which the standard library and mio set.
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: i32 = 0;
+
+/// Writes what the socket takes at once.
+#[cfg(not(unix))]
+pub(crate) fn send(mut socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    // Through mio, which has to see when the socket is full.
+    io::Write::write_vectored(&mut socket, slices)
 }
 
 /// The text of an I/O error without the number some of them carry: "Connection refused".
