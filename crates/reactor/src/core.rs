@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fulmar_base::{Closed, Env, Instant, Slab, TaskId, Transport};
+use fulmar_base::{Closed, Env, Instant, Pool, Slab, TaskId, Transport};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Token};
 
@@ -239,6 +239,11 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     /// The time at the start of the piece of work at hand.
     pub fn now(&self) -> Instant {
         self.bench.now
+    }
+
+    /// The thread's pool, for whoever has taken blocks from it or brings some along with a letter.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.bench.pool
     }
 
     /// Which reactor this is.

@@ -88,8 +88,10 @@ fn one_byte_at_a_time_makes_whole_lines() {
         turn_until(&mut reactor, |_| log.borrow().receives == before + 1);
     }
     assert_eq!(log.borrow().text(), "one\ntwo\n");
+    assert_eq!(reactor.core().pool().outstanding(), 1, "the rest of a line waits in a block");
     write_all(&mut stream, "ee\n");
     turn_until(&mut reactor, |_| log.borrow().text() == "one\ntwo\nthree\n");
+    assert_eq!(reactor.core().pool().outstanding(), 0, "an idle connection holds no memory");
     let mut echoed = [0; 14];
     stream.read_exact(&mut echoed).expect("all comes back");
     assert_eq!(&echoed, b"one\ntwo\nthree\n");
