@@ -480,3 +480,47 @@ fn discard(stream: &mut TcpStream, scratch: &mut [u8]) -> io::Result<Discarded> 
     }
     Ok(Discarded::Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::ReactorConfig;
+
+    #[test]
+    fn lingering_goes_on_while_the_peer_reads_and_not_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+        let peer = listener.local_addr().expect("it is bound");
+        let mut reader = std::net::TcpStream::connect(peer).expect("it listens");
+        let (stream, _) = listener.accept().expect("it was connected");
+        stream.set_nonblocking(true).expect("it takes the mode");
+        let second = Duration::from_secs(1);
+        let mut bench = Bench::new(ReactorConfig { linger: second, ..ReactorConfig::default() });
+        let (start, last) = (bench.now, bench.now + second * 10);
+        let mut until = start + second;
+        let link = Link::Socket { stream: TcpStream::from_std(stream), peer };
+        let linger = Linger { until, last, shut: false, eof: false };
+        let mut connection: Connection<()> = Connection::new(link, Phase::Lingering(linger));
+        let mut out = Output::new();
+        out.extend_from_slice(&vec![b'.'; 50_000_000]);
+        connection.output = Some(out);
+
+        let waiting = |connection: &Connection<()>| connection.output.as_ref().map_or(0, Output::len);
+        let mut moved = 0;
+        for step in 0..20 {
+            bench.now = start + second * step / 2;
+            let before = waiting(&connection);
+            connection.blocked = false;
+            assert_eq!(connection.linger(&mut bench), Some(Next::Wait));
+            if waiting(&connection) < before {
+                moved += 1;
+                until = (bench.now + second).min(last);
+            }
+            let Phase::Lingering(linger) = &connection.phase else { panic!("it lingers") };
+            assert_eq!(linger.until, until, "in step {step}");
+            reader.read_exact(&mut vec![0; 1_000_000]).expect("it comes");
+        }
+        assert!(moved > 1, "the peer has read, so there was room again");
+    }
+}

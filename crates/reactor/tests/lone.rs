@@ -81,6 +81,23 @@ fn what_does_not_fit_into_the_sockets_is_read_while_it_is_written() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_is_waited_for_and_not_spun_for() {
+    let (stream, peer) = socket_pair();
+    let mut lone = lone(stream, Lines::default());
+    lone.command(Command::Bulk(20_000_000)).expect("it is open");
+    lone.flush().expect("it is open");
+    let until = clock() + Duration::from_millis(50);
+    let mut turns = 0;
+    while clock() < until {
+        lone.turn(Some(until)).expect("it is open");
+        turns += 1;
+    }
+    assert!(turns < 50, "{turns}");
+    assert!(lone.transport().bulk > 1_000_000, "it stops at the limit of the output");
+    drop(peer);
+}
+
+#[test]
 fn a_large_line_comes_back() {
     let (stream, peer) = socket_pair();
     let echoing = echo(peer);
