@@ -5,12 +5,12 @@
 
 /// Generated from `proto/helloworld.proto`.
 pub mod helloworld {
-    include!(concat!(env!("OUT_DIR"), "/helloworld.rs"));
+    fulmar::include_proto!("helloworld");
 }
 
 /// Generated from `proto/route_guide.proto`.
 pub mod routeguide {
-    include!(concat!(env!("OUT_DIR"), "/routeguide.rs"));
+    fulmar::include_proto!("routeguide");
 }
 
 mod arguments;
@@ -24,3 +24,8 @@ pub use features::features;
 pub use geometry::{contains, distance_metres};
 pub use greeter::Hello;
 pub use guide::Guide;
+
+/// The programs of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -71,6 +71,20 @@ pub use request::{IntoRequest, Request};
 pub use response::Response;
 pub use server::{Router, RunningServer, Server, ServerBuilder, ServerHandle, Service};
 
+/// Includes what `fulmar-build` made of the package `$package` of a `.proto` file.
+///
+/// ```ignore
+/// mod helloworld {
+///     fulmar::include_proto!("helloworld");
+/// }
+/// ```
+#[macro_export]
+macro_rules! include_proto {
+    ($package:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+    };
+}
+
 /// Locks, whatever happened to an earlier holder: no user code runs under our locks, so what they guard is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
