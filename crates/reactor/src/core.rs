@@ -473,15 +473,6 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         self.listeners = Slab::new();
     }
 
-    /// The first connection that has a transport, from the index `from` on.
-    pub(crate) fn next_live(&self, from: usize) -> Option<ConnectionKey> {
-        (from..self.connections.capacity()).find_map(|index| {
-            let key = self.connections.key_at(index)?;
-            self.connections.get(key)?.transport.as_ref()?;
-            Some(ConnectionKey::of(key))
-        })
-    }
-
     /// Puts a connection in, with the transport that `make` makes of its handle.
     fn insert(
         &mut self,

@@ -56,6 +56,15 @@ impl<L> Clone for Mailbox<L> {
     }
 }
 
+/// Mailboxes are equal that belong to the same reactor.
+impl<L> PartialEq for Mailbox<L> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl<L> Eq for Mailbox<L> {}
+
 impl<L> fmt::Debug for Mailbox<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mailbox").field("reactor", &self.shared.reactor).finish_non_exhaustive()
@@ -242,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    fn inbox() -> (Poll, Inbox<u32>) {
+    fn new_inbox() -> (Poll, Inbox<u32>) {
         let poll = Poll::new().expect("the system has a selector");
         let waker = mio::Waker::new(poll.registry(), Token(0)).expect("the selector takes a waker");
         (poll, Inbox::new(ReactorId::next(), waker))
@@ -256,15 +265,17 @@ mod tests {
 
     #[test]
     fn letters_to_an_awake_reactor_wake_nobody() {
-        let (mut poll, inbox) = inbox();
+        let (mut poll, inbox) = new_inbox();
         inbox.mailbox().send(1);
+        assert_eq!(inbox.mailbox(), inbox.mailbox());
+        assert_ne!(inbox.mailbox(), new_inbox().1.mailbox());
         assert!(inbox.has_items());
         assert_eq!(wake_ups(&mut poll), 0);
     }
 
     #[test]
     fn a_burst_to_a_parked_reactor_wakes_it_once() {
-        let (mut poll, inbox) = inbox();
+        let (mut poll, inbox) = new_inbox();
         assert!(inbox.park());
         for letter in 0..100 {
             inbox.mailbox().send(letter);
@@ -280,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_reactor_with_mail_does_not_park() {
-        let (mut poll, inbox) = inbox();
+        let (mut poll, inbox) = new_inbox();
         inbox.mailbox().send(1);
         assert!(!inbox.park());
         inbox.mailbox().send(2);
@@ -289,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_waker_is_queued_once_until_it_is_dequeued() {
-        let (_poll, inbox) = inbox();
+        let (_poll, inbox) = new_inbox();
         let waker = TaskWaker::waker(Target::Local(3), inbox.post());
         waker.wake_by_ref();
         Waker::clone(&waker).wake();
@@ -309,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_closed_mailbox_gives_letters_back() {
-        let (_poll, inbox) = inbox();
+        let (_poll, inbox) = new_inbox();
         let mailbox = inbox.mailbox();
         mailbox.send(1);
         inbox.close();

@@ -374,9 +374,7 @@ impl<H: Host> Reactor<H> {
         let closed = Closed::local("the reactor is stopping");
         self.core.close_listeners();
         self.core.bench.tick();
-        let mut from = 0;
-        while let Some(key) = self.core.next_live(from) {
-            from = key.index() + 1;
+        for key in self.core.keys() {
             self.core.close(key, &closed);
         }
         self.report_ended();
