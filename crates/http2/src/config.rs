@@ -67,7 +67,7 @@ pub struct Config {
     /// How long the acknowledgement of our SETTINGS may take, in milliseconds. Default 10,000.
     pub settings_ack_ms: u32,
     /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
-    /// Default 5,000.
+    /// Default 1,000: a few round trips; what comes later is reported to the client as unprocessed, and safe to try again.
     pub drain_ms: u32,
 }
 
@@ -99,7 +99,7 @@ impl Default for Config {
             budget_refill_ms: 10_000,
             preface_ms: 10_000,
             settings_ack_ms: 10_000,
-            drain_ms: 5_000,
+            drain_ms: 1_000,
         }
     }
 }
