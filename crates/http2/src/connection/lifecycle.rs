@@ -1,9 +1,9 @@
 //! How a connection and its streams begin and end.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use fulmar_base::{Env, Fault};
+use smallvec::SmallVec;
 
 use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
@@ -51,7 +51,7 @@ impl Departure {
 /// The pings that the upper layer has sent and that are not answered, oldest first.
 #[derive(Default, Debug)]
 pub(super) struct Pings {
-    unanswered: VecDeque<[u8; 8]>,
+    unanswered: SmallVec<[[u8; 8]; 2]>,
 }
 
 impl Pings {
@@ -60,14 +60,14 @@ impl Pings {
 
     fn sent(&mut self, payload: [u8; 8]) {
         if self.unanswered.len() == Self::UNANSWERED_MAX {
-            self.unanswered.pop_front();
+            self.unanswered.remove(0);
         }
-        self.unanswered.push_back(payload);
+        self.unanswered.push(payload);
     }
 
     fn answered(&mut self, payload: [u8; 8]) -> bool {
         let position = self.unanswered.iter().position(|&sent| sent == payload);
-        position.and_then(|position| self.unanswered.remove(position)).is_some()
+        position.map(|position| self.unanswered.remove(position)).is_some()
     }
 }
 
@@ -101,10 +101,8 @@ impl Connection {
     /// stream id is that of the last stream that was delivered. `debug` is cut at 1 KiB.
     pub fn go_away(&mut self, env: &mut Env<'_>, code: ErrorCode, debug: &[u8]) {
         self.start(env);
-        let last_id = match self.departure.own {
-            OwnDeparture::Settled { last_id } => last_id,
-            OwnDeparture::None | OwnDeparture::Announced => self.last_processed_id,
-        };
+        // No stream above an earlier last id is processed, so that this one is not higher.
+        let last_id = self.last_processed_id;
         self.departure.own = OwnDeparture::Settled { last_id };
         self.timers.stop(Timer::Drain);
         frame::go_away(last_id, code, &debug[..debug.len().min(DEBUG_BYTES_MAX)], env.out.bytes_mut());

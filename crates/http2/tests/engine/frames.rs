@@ -147,6 +147,21 @@ fn the_answer_to_an_own_ping_is_told_once() {
 }
 
 #[test]
+fn of_many_unanswered_pings_the_last_sixteen_are_remembered() {
+    let mut peer = Peer::of_client(Config::default());
+    for n in 0..17 {
+        peer.act(|client, env| client.ping(env, [n; 8]));
+        peer.expects(Frame::Ping([n; 8]));
+    }
+    peer.sends(Frame::Pong([0; 8]));
+    peer.expects_silence();
+    for n in (1..17).rev() {
+        peer.sends(Frame::Pong([n; 8]));
+        peer.expects_event(Happened::Pong([n; 8]));
+    }
+}
+
+#[test]
 fn a_ping_goes_ahead_of_data_that_waits() {
     let mut peer = server_with_stream();
     peer.answers(1, &ok(), false);

@@ -245,6 +245,19 @@ fn a_request_that_ends_by_itself_needs_no_reset_behind_the_answer() {
 }
 
 #[test]
+fn a_client_that_wants_no_more_of_the_response_resets_at_once() {
+    let mut peer = Peer::silent(fulmar_http2::Role::Client, Config::default());
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 0)]);
+    let id = peer.is_requested(false);
+    peer.answers_data(id, b"waits", true);
+    let key = peer.key(id);
+    peer.act(|client, env| client.reset_after_end(env, key, ErrorCode::Cancel));
+    peer.expects(reset(id, ErrorCode::Cancel));
+    peer.expects_silence();
+    assert_eq!((peer.pool.outstanding(), peer.engine.streams()), (0, 0));
+}
+
+#[test]
 fn a_reset_of_a_stream_that_has_not_ended_drops_what_waits() {
     let mut peer = Peer::silent(fulmar_http2::Role::Server, Config::default());
     peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 0)]);

@@ -230,3 +230,20 @@ fn the_peers_table_size_binds_the_encoder_before_the_next_block() {
     let (kind, _, _, block) = peer.next_raw().unwrap();
     assert_eq!((kind, block[0]), (1, 0x20), "a block that begins with a table size update to 0");
 }
+
+#[test]
+fn our_table_size_binds_the_peer_once_it_has_acknowledged_it() {
+    // A smaller table: the next block has to begin with an update of its size.
+    let mut peer = Peer::of_server(Config { header_table_bytes_max: 0, ..Config::default() });
+    peer.sends(last_headers(1, request()));
+    peer.expects_connection_error(ErrorCode::CompressionError);
+
+    // A larger one: updates up to 8,192 are legal from now on (0x3f 0xe1 0x3f), and one more is not.
+    let larger = Config { header_table_bytes_max: 8_192, ..Config::default() };
+    for (update, legal) in [(b"\x3f\xe1\x3f", true), (b"\x3f\xe2\x3f", false)] {
+        let mut peer = Peer::of_server(larger.clone());
+        let block = [&update[..], &peer.encode_block(&request())].concat();
+        peer.sends(raw(1, END_HEADERS | END_STREAM, 1, block));
+        assert_eq!(peer.error.is_none(), legal);
+    }
+}

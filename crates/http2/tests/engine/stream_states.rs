@@ -181,6 +181,18 @@ fn a_server_refuses_streams_over_its_limit_and_takes_the_next_one_when_one_has_e
 }
 
 #[test]
+fn a_stream_that_ended_and_was_turned_away_takes_nothing_more() {
+    for (list, code) in [(request(), ErrorCode::RefusedStream), (pairs(&[]), ErrorCode::ProtocolError)] {
+        let streams_max = if code == ErrorCode::RefusedStream { 0 } else { 1 };
+        let mut peer = Peer::of_server(Config { streams_max, ..Config::default() });
+        peer.sends(last_headers(1, list));
+        peer.expects(reset(1, code));
+        peer.sends(data(1, "behind the end"));
+        peer.expects_connection_error(ErrorCode::StreamClosed);
+    }
+}
+
+#[test]
 fn r38_a_slot_is_free_with_the_frame_that_ends_its_stream() {
     let mut peer = Peer::of_server(Config { streams_max: 1, ..Config::default() });
     let mut id = 1;
@@ -227,6 +239,24 @@ fn verbs_on_streams_that_have_gone_or_ended_say_so() {
         assert_eq!((server.stream_id(key), server.user(key)), (None, None));
     });
     assert_eq!(peer.next_frame(), None);
+}
+
+#[test]
+fn a_stream_that_goes_before_its_room_is_told_is_not_told_of() {
+    use fulmar_base::{Env, Input};
+
+    let mut peer = Peer::silent(fulmar_http2::Role::Server, Config::default());
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 0)]);
+    peer.requests(1, true);
+    peer.answers(1, &ok(), false);
+    peer.answers_data(1, b"waits", false);
+    let (key, update) = (peer.key(1), peer.encode(window_update(1, 100)));
+    let mut env = Env { now: peer.now, pool: &mut peer.pool, out: &mut peer.out };
+    assert_eq!(peer.engine.next_event(&mut env, &Input::new(&update)), Ok(None));
+    peer.engine.transmit(&mut env);
+    assert!(peer.engine.has_events());
+    peer.engine.reset(&mut env, key, ErrorCode::Cancel);
+    assert_eq!(peer.engine.next_event(&mut env, &Input::new(b"")), Ok(None));
 }
 
 #[test]
