@@ -7,9 +7,12 @@
 
 pub mod allocator;
 pub mod cell;
+pub mod echo;
+pub mod engines;
 pub mod machine;
 pub mod meter;
 pub mod options;
 pub mod peers;
+pub mod proto;
 pub mod table;
 pub mod watchdog;

@@ -1,6 +1,7 @@
 //! The peers of the grid. Each runs both ends in this process, over one loopback TCP connection.
 
 mod floor;
+mod fulmar;
 mod tonic;
 
 use std::error::Error;
@@ -41,7 +42,7 @@ pub fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
     }
     match cell.peer {
-        Peer::Fulmar => Err(RunError::NotOffered("not built in")),
+        Peer::Fulmar => fulmar::run(cell, meter),
         Peer::Tonic => tonic::run(cell, meter),
         Peer::Floor => floor::run(cell, meter),
     }

@@ -17,9 +17,9 @@ use mio::{Events, Interest, Poll, Token};
 use prost::Message;
 
 use super::RunError;
-use super::tonic::pb::Payload;
 use crate::cell::{Cell, Client, Kind, Threads};
 use crate::meter::Meter;
+use crate::proto::Payload;
 
 /// Runs a cell.
 pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {

@@ -13,18 +13,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use self::pb::bench_client::BenchClient;
-use self::pb::bench_server::{Bench, BenchServer};
-use self::pb::{Count, Payload};
 use super::RunError;
 use crate::cell::{Cell, Client, Kind, Threads};
 use crate::meter::Meter;
-
-/// The code that tonic's and prost's generators make of `proto/bench.proto`.
-pub(super) mod pb {
-    #![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all)] // generated
-    tonic::include_proto!("fulmar.bench");
-}
+use crate::proto::tonic::bench_client::BenchClient;
+use crate::proto::tonic::bench_server::{Bench, BenchServer};
+use crate::proto::{Count, Payload};
 
 /// What a caller, or a server, comes back with.
 type Called = Result<(), Box<dyn Error + Send + Sync>>;

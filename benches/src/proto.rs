@@ -1,0 +1,10 @@
+//! What is generated from `proto/bench.proto`: the messages, Fulmar's clients and server, and tonic's around the same messages.
+
+#![allow(missing_docs, unreachable_pub, rust_2018_idioms, clippy::all)] // generated
+
+include!(concat!(env!("OUT_DIR"), "/fulmar/fulmar.bench.rs"));
+
+/// tonic's client and server.
+pub mod tonic {
+    include!(concat!(env!("OUT_DIR"), "/tonic/fulmar.bench.rs"));
+}
