@@ -1,5 +1,7 @@
 use fulmar_hpack::{DecodeErrorKind, DecodeLimits, Decoder, Encoder, Field, FieldList, TABLE_BYTES_INITIAL};
 
+use super::bytes::Bytes;
+
 /// Decodes header blocks of any content, under limits chosen by the first three bytes.
 ///
 /// Then come the steps of one connection: a byte up to 253 is the length of a block, 254 is followed by a length of two bytes,
@@ -9,14 +11,14 @@ use fulmar_hpack::{DecodeErrorKind, DecodeLimits, Decoder, Encoder, Field, Field
 /// - a decoder with wide limits sees the same fields and more, and its table is in step;
 /// - a list sent on is the same list at the next hop, and what was never indexed stays so.
 pub fn hpack_decode(data: &[u8]) {
-    let mut input = Bytes(data);
+    let mut input = Bytes::new(data);
     let limits = DecodeLimits {
         list_bytes_max: input.byte() * 16,
         fields_max: input.byte(),
         string_bytes_max: input.byte() * 8,
     };
     let mut hop = Hop::new(limits);
-    while !input.0.is_empty() {
+    while !input.is_empty() {
         let length = match input.byte() {
             255 => {
                 hop.set_table_bytes_max(input.byte() * 32);
@@ -34,11 +36,11 @@ pub fn hpack_decode(data: &[u8]) {
 /// Encodes lists of fields that the data describes, and decodes them with our decoder and with the crate `hpack`, an
 /// independent one: both must give back the list.
 pub fn hpack_roundtrip(data: &[u8]) {
-    let mut input = Bytes(data);
+    let mut input = Bytes::new(data);
     let (mut encoder, mut decoder) = (Encoder::new(input.byte() * 32), Decoder::new(TABLE_BYTES_INITIAL));
     let mut oracle = ::hpack::Decoder::new();
     let (mut fields, mut decoded, mut block) = (FieldList::new(), FieldList::new(), Vec::new());
-    while !input.0.is_empty() {
+    while !input.is_empty() {
         fields.clear();
         for _ in 0..input.byte() % 8 {
             match input.byte() {
@@ -186,27 +188,4 @@ fn push_field(shape: usize, input: &mut Bytes<'_>, fields: &mut FieldList) {
         1 => Field::sensitive(field.name, field.value),
         _ => field,
     });
-}
-
-/// What is left of the data.
-struct Bytes<'d>(&'d [u8]);
-
-impl<'d> Bytes<'d> {
-    /// The next byte, 0 at the end.
-    fn byte(&mut self) -> usize {
-        self.take(1).first().copied().unwrap_or_default().into()
-    }
-
-    /// The next bytes, fewer at the end.
-    fn take(&mut self, count: usize) -> &'d [u8] {
-        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
-        self.0 = rest;
-        taken
-    }
-
-    /// A byte that is the length, and the bytes.
-    fn string(&mut self) -> &'d [u8] {
-        let length = self.byte();
-        self.take(length)
-    }
 }
