@@ -57,13 +57,31 @@ pub struct Config {
     pub settings_budget: u32,
     /// Budget of DATA frames that carry neither bytes nor END_STREAM (CVE-2019-9518). Default 1,000.
     pub empty_data_budget: u32,
+    /// Budget of DATA frames with less than 5 bytes that neither end their stream nor use up its window: they cost more to read
+    /// than they bring. (The shortest message of gRPC has 5 bytes.) Default 10,000.
+    pub tiny_data_budget: u32,
+    /// Budget of WINDOW_UPDATE frames (CVE-2019-9511). Each stream opened, and each DATA frame sent that a window has not cut
+    /// down to less than 256 bytes, earns four back. Default 10,000.
+    pub window_updates_budget: u32,
     /// Budget of frames without effect: PRIORITY, unknown types, late frames (but DATA) on closed streams, acknowledgements never
-    /// asked for. Each stream opened earns four back. Default 10,000.
+    /// asked for, a second GOAWAY, interim responses. Each stream opened earns four back. Default 10,000.
     pub ignored_frames_budget: u32,
     /// How long an empty budget takes to fill again, in milliseconds. Default 10,000.
     pub budget_refill_ms: u32,
     /// How long the peer's preface and first SETTINGS may take, in milliseconds. Default 10,000.
     pub preface_ms: u32,
+    /// How long a frame may take from its first byte to its last, in milliseconds. Default 60,000: a link that is slower than
+    /// 300 bytes a second does not carry the largest frame.
+    pub frame_ms: u32,
+    /// Server: how much DATA may wait, on all streams together and in bytes, for a client that gives no credit; as long as the
+    /// client likes. More has to go on leaving: see [`stall_ms`](Self::stall_ms). Default 16 MiB.
+    pub stalled_bytes_max: usize,
+    /// Server: while more than [`stalled_bytes_max`](Self::stalled_bytes_max) waits, at least one byte of 64 that wait has to leave
+    /// within this many milliseconds, else the connection ends (CVE-2019-9517). Default 60,000.
+    pub stall_ms: u32,
+    /// Server: while so much DATA waits, on all streams together and in bytes, new streams are refused with REFUSED_STREAM.
+    /// Default 256 MiB.
+    pub queued_bytes_max: usize,
     /// How long the acknowledgement of our SETTINGS may take, in milliseconds. Default 10,000.
     pub settings_ack_ms: u32,
     /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
@@ -95,9 +113,15 @@ impl Default for Config {
             pings_budget: 1_000,
             settings_budget: 1_000,
             empty_data_budget: 1_000,
+            tiny_data_budget: 10_000,
+            window_updates_budget: 10_000,
             ignored_frames_budget: 10_000,
             budget_refill_ms: 10_000,
             preface_ms: 10_000,
+            frame_ms: 60_000,
+            stalled_bytes_max: 16 * 1024 * 1024,
+            stall_ms: 60_000,
+            queued_bytes_max: 256 * 1024 * 1024,
             settings_ack_ms: 10_000,
             drain_ms: 1_000,
         }

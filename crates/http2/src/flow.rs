@@ -73,6 +73,11 @@ impl ReceiveWindow {
         Ok(())
     }
 
+    /// Whether no more than so many bytes fit.
+    pub(crate) fn is_used_up_by(&self, bytes: usize) -> bool {
+        i64::from(self.available) <= bytes as i64
+    }
+
     /// So many of the received bytes are taken.
     pub(crate) fn release(&mut self, bytes: u32) {
         self.released = self.released.saturating_add(bytes);

@@ -78,6 +78,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod closed_streams;
 mod config;
 mod connection;

@@ -8,7 +8,18 @@ use crate::{Config, Error};
 
 /// How many frames without effect a well-behaved peer may send for each stream: a window update, a reset and a priority that come
 /// when it has ended, and late trailers.
-pub(crate) const IGNORED_FRAMES_PER_STREAM: u32 = 4;
+const IGNORED_FRAMES_PER_STREAM: u32 = 4;
+
+/// How many window updates a well-behaved peer may send for each frame of DATA that it gets: one for the stream and one for the
+/// connection, with as much again to spare.
+const WINDOW_UPDATES_PER_DATA: u32 = 4;
+
+/// A frame of DATA that is shorter because of a window is what a peer asks for that hands out credit by the byte (CVE-2019-9511).
+/// A few hundred bytes outweigh the heads of a frame and its window updates.
+const DRIBBLE_BYTES: usize = 256;
+
+/// DATA frames with less content are tiny: 4 bytes behind a head of 9.
+const TINY_DATA_BYTES: usize = 5;
 
 /// A count that is used up by one, fills itself with time, and can be earned back.
 #[derive(Debug)]
@@ -65,6 +76,8 @@ pub(crate) struct Budgets {
     pub(crate) pings: Budget,
     pub(crate) settings: Budget,
     pub(crate) empty_data: Budget,
+    pub(crate) tiny_data: Budget,
+    pub(crate) window_updates: Budget,
     pub(crate) ignored_frames: Budget,
     pub(crate) refill: Duration,
 }
@@ -86,11 +99,44 @@ impl Budgets {
                 config.empty_data_budget,
                 "empty_data_budget: too many empty DATA frames",
             ),
+            tiny_data: Budget::new(config.tiny_data_budget, "tiny_data_budget: too many tiny DATA frames"),
+            window_updates: Budget::new(
+                config.window_updates_budget,
+                "window_updates_budget: too many WINDOW_UPDATE frames",
+            ),
             ignored_frames: Budget::new(
                 config.ignored_frames_budget,
                 "ignored_frames_budget: too many frames without effect",
             ),
             refill: Duration::from_millis(u64::from(config.budget_refill_ms)),
+        }
+    }
+
+    /// A stream was opened and taken.
+    pub(crate) fn on_stream(&mut self) {
+        self.ignored_frames.earn(IGNORED_FRAMES_PER_STREAM);
+        self.window_updates.earn(WINDOW_UPDATES_PER_DATA);
+    }
+
+    /// A frame of DATA was sent. `whole`: it holds all that there was to send.
+    pub(crate) fn on_data_sent(&mut self, length: usize, whole: bool) {
+        self.pings.fill();
+        if whole || length >= DRIBBLE_BYTES {
+            self.window_updates.earn(WINDOW_UPDATES_PER_DATA);
+        }
+    }
+
+    /// A frame of DATA arrived that does not end its stream. `forced`: the peer had no window for more.
+    pub(crate) fn on_data_received(
+        &mut self,
+        now: Instant,
+        length: usize,
+        forced: bool,
+    ) -> Result<(), Error> {
+        match length {
+            0 => self.empty_data.spend(now, self.refill),
+            length if length < TINY_DATA_BYTES && !forced => self.tiny_data.spend(now, self.refill),
+            _ => Ok(()),
         }
     }
 }

@@ -9,14 +9,19 @@ pub(crate) enum Timer {
     Preface,
     /// When our SETTINGS must have been acknowledged.
     SettingsAck,
+    /// When the frame that has begun must be there.
+    Frame,
     /// When the header block that has begun must have ended.
     HeaderBlock,
+    /// When enough of what waits must have left.
+    Stall,
     /// When a graceful shutdown settles its last stream id although its PING was not answered.
     Drain,
 }
 
 impl Timer {
-    const ALL: [Self; 4] = [Self::Preface, Self::SettingsAck, Self::HeaderBlock, Self::Drain];
+    const ALL: [Self; 6] =
+        [Self::Preface, Self::SettingsAck, Self::Frame, Self::HeaderBlock, Self::Stall, Self::Drain];
 }
 
 /// When each timer ends, if it runs.
@@ -32,6 +37,11 @@ impl Timers {
 
     pub(crate) fn stop(&mut self, timer: Timer) {
         self.deadlines[timer as usize] = None;
+    }
+
+    /// Whether a timer is set.
+    pub(crate) fn runs(&self, timer: Timer) -> bool {
+        self.deadlines[timer as usize].is_some()
     }
 
     /// The earliest deadline.

@@ -28,15 +28,17 @@ impl Connection {
         head: Head,
         payload: &'i [u8],
     ) -> Result<Option<Event<'i>>, Error> {
+        let found = self.find(head.stream_id);
+        let forced = self.uses_up_a_window(found, head.length);
         self.receive_window.receive(head.length).map_err(|_| {
             Error::peer(ErrorCode::FlowControlError, "DATA beyond the window of the connection")
         })?;
         credit(env, 0, &mut self.receive_window, head.length as u32, true);
         let content = frame::strip_padding(&head, payload)?;
-        if content.is_empty() && !head.has(flag::END_STREAM) {
-            self.budgets.empty_data.spend(env.now, self.budgets.refill)?;
+        if !head.has(flag::END_STREAM) {
+            self.budgets.on_data_received(env.now, content.len(), forced)?;
         }
-        match self.find(head.stream_id) {
+        match found {
             Found::Open(key) => self.on_stream_data(env, key, &head, content),
             Found::Closed => self.on_late_frame(env, head.stream_id).map(|()| None),
             Found::Idle => Err(Error::protocol("DATA on an idle stream")),
@@ -77,6 +79,13 @@ impl Connection {
         }
         let silent = discarding || content.is_empty() && !end;
         Ok((!silent).then_some(Event::Data { stream: key, bytes: content, end }))
+    }
+
+    /// Whether the peer could not have sent a longer frame.
+    fn uses_up_a_window(&self, found: Found, length: usize) -> bool {
+        let stream = if let Found::Open(key) = found { self.streams.get(key) } else { None };
+        self.receive_window.is_used_up_by(length)
+            || stream.is_some_and(|stream| stream.receive_window.is_used_up_by(length))
     }
 
     /// The window that a stream is opened with. Until the peer has acknowledged our SETTINGS it may go by the protocol's own

@@ -11,7 +11,6 @@ use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
-use crate::limits::IGNORED_FRAMES_PER_STREAM;
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::validate::{Malformed, Status};
@@ -134,11 +133,12 @@ impl Connection {
     fn on_request(&mut self, env: &mut Env<'_>, opening: Opening) -> Result<Option<Event<'static>>, Error> {
         let id = opening.stream_id;
         self.last_peer_id = id;
-        self.budgets.ignored_frames.earn(IGNORED_FRAMES_PER_STREAM);
         if self.departure.ignores(id) {
             return self.ignore(env).map(|()| None);
         }
-        if self.streams.len() >= self.config.streams_max as usize {
+        let full = self.streams.len() >= self.config.streams_max as usize
+            || self.backlog.bytes() > self.config.queued_bytes_max;
+        if full {
             return self.turn_away(env, opening, ErrorCode::RefusedStream);
         }
         self.last_processed_id = id;
@@ -157,6 +157,7 @@ impl Connection {
         if !well_formed || opening.self_dependent {
             return self.turn_away(env, opening, ErrorCode::ProtocolError);
         }
+        self.budgets.on_stream();
         stream.incoming = Section::Content;
         if opening.end_stream {
             stream.state.end_remote();
@@ -220,6 +221,9 @@ impl Connection {
             Ok(further) => further,
             Err((code, text)) => return self.stream_error(env, key, code, text),
         };
+        if further == Further::Interim {
+            self.ignore(env)?;
+        }
         let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
         if let Further::Response { content_length } = further {
             stream.incoming = Section::Content;

@@ -160,7 +160,15 @@ impl Connection {
                     ErrorCode::SettingsTimeout,
                     "settings_ack_ms: the peer has not acknowledged SETTINGS in time",
                 ),
+                Timer::Frame => Error::calm("frame_ms: a frame has not arrived whole in time"),
                 Timer::HeaderBlock => Error::calm("header_block_ms: a header block has not ended in time"),
+                Timer::Stall if self.backlog.stalls() => {
+                    Error::calm("stall_ms: too much waits for a client that gives no credit")
+                }
+                Timer::Stall => {
+                    self.watch_backlog(env);
+                    continue;
+                }
                 Timer::Drain => {
                     self.go_away(env, ErrorCode::NoError, b"");
                     continue;
@@ -292,6 +300,7 @@ impl Connection {
     pub(super) fn remove(&mut self, env: &mut Env<'_>, key: StreamKey) -> Option<Stream> {
         let mut stream = self.streams.remove(key)?;
         if let Some(waiting) = stream.waiting.take() {
+            self.take_from_backlog(waiting.bytes());
             self.recycle(env, waiting);
         }
         if !stream.state.may_receive() {
@@ -317,7 +326,7 @@ impl Connection {
         }
     }
 
-    fn set_timer(&mut self, env: &Env<'_>, timer: Timer, after_ms: u32) {
+    pub(super) fn set_timer(&mut self, env: &Env<'_>, timer: Timer, after_ms: u32) {
         self.timers.set(timer, env.now + Duration::from_millis(u64::from(after_ms)));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use fulmar_base::{Env, Input, Instant};
 use fulmar_hpack::{DecodeLimits, Decoder, Encoder, FieldList, Fields, TABLE_BYTES_INITIAL};
 
+use crate::backlog::Backlog;
 use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
 use crate::limits::Budgets;
@@ -87,6 +88,7 @@ pub struct Connection {
     send_window: SendWindow,
     /// What the peer may send on the connection.
     receive_window: ReceiveWindow,
+    backlog: Backlog,
 
     departure: Departure,
     pings: Pings,
@@ -130,6 +132,7 @@ impl Connection {
             slot_wanted: false,
             send_window: SendWindow::new(WINDOW_INITIAL),
             receive_window: ReceiveWindow::new(WINDOW_INITIAL),
+            backlog: Backlog::default(),
             departure: Departure::default(),
             pings: Pings::default(),
             timers: Timers::default(),

@@ -34,9 +34,10 @@ impl Connection {
         if self.handshake == Handshake::Preface {
             return self.on_preface(input);
         }
-        let Some(head) = Head::peek(input.remaining()) else { return Ok(Step::Starved) };
+        let Some(head) = Head::peek(input.remaining()) else { return Ok(self.starve(env, input)) };
         self.check_head(&head)?;
-        let Some(frame) = input.take(HEAD_BYTES + head.length) else { return Ok(Step::Starved) };
+        let Some(frame) = input.take(HEAD_BYTES + head.length) else { return Ok(self.starve(env, input)) };
+        self.timers.stop(Timer::Frame);
         if env.out.len() > self.config.output_bytes_max {
             return Err(Error::calm("output_bytes_max: too much output waits on a peer that does not read"));
         }
@@ -74,6 +75,14 @@ impl Connection {
     /// Counts a frame that has no effect.
     pub(super) fn ignore(&mut self, env: &Env<'_>) -> Result<(), Error> {
         self.budgets.ignored_frames.spend(env.now, self.budgets.refill)
+    }
+
+    /// The rest of the frame that has begun, if one has, must arrive in time.
+    fn starve<'i>(&mut self, env: &Env<'_>, input: &Input<'i>) -> Step<'i> {
+        if !input.is_empty() && !self.timers.runs(Timer::Frame) {
+            self.set_timer(env, Timer::Frame, self.config.frame_ms);
+        }
+        Step::Starved
     }
 
     fn on_preface<'i>(&mut self, input: &Input<'i>) -> Result<Step<'i>, Error> {
@@ -270,6 +279,9 @@ impl Connection {
             }
             self.abandon_streams_above(env, last_id);
         }
+        if self.departure.of_peer.is_some() {
+            self.ignore(env)?;
+        }
         self.departure.of_peer = Some(last_id);
         Ok(Event::GoAway { last_id, code, debug })
     }
@@ -298,13 +310,14 @@ impl Connection {
     ) -> Result<Option<Event<'static>>, Error> {
         let increment = u32_at(payload, 0) & WINDOW_MAX;
         if head.stream_id == 0 {
-            return self.on_connection_credit(increment).map(|()| None);
+            return self.on_connection_credit(env, increment).map(|()| None);
         }
         let key = match self.find(head.stream_id) {
             Found::Open(key) => key,
             Found::Closed => return self.ignore(env).map(|()| None),
             Found::Idle => return Err(Error::protocol("WINDOW_UPDATE on an idle stream")),
         };
+        self.budgets.window_updates.spend(env.now, self.budgets.refill)?;
         let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
         if increment == 0 {
             return self.stream_error(env, key, ErrorCode::ProtocolError, "WINDOW_UPDATE by 0");
@@ -317,7 +330,8 @@ impl Connection {
         Ok(None)
     }
 
-    fn on_connection_credit(&mut self, increment: u32) -> Result<(), Error> {
+    fn on_connection_credit(&mut self, env: &Env<'_>, increment: u32) -> Result<(), Error> {
+        self.budgets.window_updates.spend(env.now, self.budgets.refill)?;
         if increment == 0 {
             return Err(Error::protocol("WINDOW_UPDATE by 0"));
         }

@@ -8,7 +8,6 @@ use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field};
 use super::{Connection, Role};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, STREAM_ID_MAX, flag};
-use crate::limits::IGNORED_FRAMES_PER_STREAM;
 use crate::stream::{Section, State, Stream, StreamKey};
 use crate::waiting::{Chunk, End, Waiting};
 use crate::{OpenError, SendError};
@@ -46,7 +45,7 @@ impl Connection {
             ReceiveWindow::new(self.initial_receive_window()),
         );
         self.next_id += 2;
-        self.budgets.ignored_frames.earn(IGNORED_FRAMES_PER_STREAM);
+        self.budgets.on_stream();
         stream.outgoing = Section::Content;
         stream.head_request =
             fields.clone().into_iter().any(|field| field.name == b":method" && field.value == b"HEAD");
@@ -168,7 +167,7 @@ impl Connection {
             return Ok(false);
         }
         if len > 0 || end {
-            self.begin_frame(env, stream, len, end);
+            self.begin_frame(env, stream, len, true, end);
         }
         if end {
             self.end_local(env, stream);
@@ -214,16 +213,23 @@ impl Connection {
         self.budgets.pings.fill();
     }
 
-    /// Writes the head of a DATA frame whose payload follows at once, and takes it from the windows. With `end`, the caller ends
-    /// the stream behind the payload.
-    pub(super) fn begin_frame(&mut self, env: &mut Env<'_>, key: StreamKey, length: usize, end: bool) {
+    /// Writes the head of a DATA frame whose payload follows at once, and takes it from the windows. `whole`: it is all that there
+    /// is to send. With `end`, the caller ends the stream behind the payload.
+    pub(super) fn begin_frame(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        length: usize,
+        whole: bool,
+        end: bool,
+    ) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let flags = if end { flag::END_STREAM } else { 0 };
         let head = Head { length, kind: Kind::Data, flags, stream_id: stream.id };
         env.out.extend_from_slice(&head.to_bytes());
         stream.send_window.consume(length);
         self.send_window.consume(length);
-        self.budgets.pings.fill();
+        self.budgets.on_data_sent(length, whole);
     }
 
     fn send(
@@ -243,7 +249,7 @@ impl Connection {
                 break;
             }
             let last = length == chunk.len();
-            self.begin_frame(env, key, length, end && last);
+            self.begin_frame(env, key, length, last, end && last);
             chunk.write(length, env.out);
             if last {
                 chunk.give_back(env.pool);
@@ -260,7 +266,8 @@ impl Connection {
     /// Lets content wait for its turn.
     fn wait(&mut self, env: &mut Env<'_>, key: StreamKey, chunk: Chunk<'_>, end: bool) {
         let Some(stream) = self.streams.get_mut(key) else { return chunk.give_back(env.pool) };
-        if chunk.len() > 0 {
+        let bytes = chunk.len();
+        if bytes > 0 {
             let spare = &mut self.spare;
             let waiting =
                 stream.waiting.get_or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new(Waiting::new())));
@@ -272,6 +279,7 @@ impl Connection {
         if end && let Some(waiting) = &mut stream.waiting {
             waiting.end = End::Stream;
         }
+        self.add_to_backlog(env, bytes);
         self.streams.update_queue(key);
     }
 

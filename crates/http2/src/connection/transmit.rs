@@ -2,9 +2,10 @@
 
 use fulmar_base::Env;
 
-use super::Connection;
+use super::{Connection, Role};
 use crate::Event;
 use crate::stream::StreamKey;
+use crate::timers::Timer;
 use crate::waiting::End;
 
 impl Connection {
@@ -42,8 +43,9 @@ impl Connection {
         };
         let length = length_max.min(waiting.bytes());
         let last = length == waiting.bytes();
-        self.begin_frame(env, key, length, last && waiting.end == End::Stream);
+        self.begin_frame(env, key, length, last, last && waiting.end == End::Stream);
         waiting.write(length, env.out, env.pool);
+        self.take_from_backlog(length);
         let end = waiting.end;
         if last {
             if end == End::Trailers
@@ -59,6 +61,29 @@ impl Connection {
             stream.waiting = Some(waiting);
         }
         self.announce_room(key, end);
+    }
+
+    /// More waits. A server does not let a client pile up more than a certain amount without taking any of it.
+    pub(super) fn add_to_backlog(&mut self, env: &Env<'_>, bytes: usize) {
+        self.backlog.add(bytes);
+        let too_much = self.role == Role::Server && self.backlog.bytes() > self.config.stalled_bytes_max;
+        if too_much && !self.timers.runs(Timer::Stall) {
+            self.watch_backlog(env);
+        }
+    }
+
+    /// Some of what waited has left, or was dropped.
+    pub(super) fn take_from_backlog(&mut self, bytes: usize) {
+        self.backlog.subtract(bytes);
+        if self.backlog.bytes() <= self.config.stalled_bytes_max {
+            self.timers.stop(Timer::Stall);
+        }
+    }
+
+    /// Looks whether enough has left when some time has passed.
+    pub(super) fn watch_backlog(&mut self, env: &Env<'_>) {
+        self.backlog.mark();
+        self.set_timer(env, Timer::Stall, self.config.stall_ms);
     }
 
     /// Tells a sender that had to wait that it need not any longer.

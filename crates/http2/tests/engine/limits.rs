@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar_http2::{Config, ErrorCode};
+use fulmar_http2::{Config, ErrorCode, Role};
 
 use crate::support::*;
 
@@ -15,6 +15,8 @@ fn frugal() -> Peer {
         // One is used up by the handshake.
         settings_budget: 6,
         empty_data_budget: 5,
+        tiny_data_budget: 5,
+        window_updates_budget: 5,
         // What a stream that is opened earns back is bounded by the budget.
         ignored_frames_budget: 5,
         ..Config::default()
@@ -159,6 +161,177 @@ fn empty_data_without_end() {
 }
 
 #[test]
+fn tiny_data_without_end() {
+    let mut peer = frugal();
+    peer.requests(1, false);
+    (0..10).for_each(|_| peer.sends(data(1, "12345")));
+    assert_eq!(floods(&mut peer, |peer, n| peer.sends(data(1, &b"1234"[n as usize % 4..]))), 5);
+    expects_calm(&mut peer, "tiny_data_budget");
+}
+
+#[test]
+fn tiny_data_on_a_dead_stream_without_end() {
+    let mut peer = frugal();
+    peer.requests(1, false);
+    let key = peer.key(1);
+    peer.act(|server, env| server.reset(env, key, ErrorCode::Cancel));
+    assert_eq!(floods(&mut peer, |peer, _| peer.sends(data(1, "x"))), 5);
+    expects_calm(&mut peer, "tiny_data_budget");
+}
+
+#[test]
+fn data_that_is_tiny_because_the_window_is_is_no_flood() {
+    let mut peer =
+        Peer::of_server(Config { stream_window_bytes: 3, tiny_data_budget: 5, ..Config::default() });
+    peer.requests(1, false);
+    for _ in 0..100 {
+        peer.sends(data(1, "abc"));
+        peer.releases(1, 3);
+        peer.expects(window_update(1, 3));
+    }
+    assert_eq!(peer.error, None);
+    let rounds = floods(&mut peer, |peer, _| {
+        peer.sends(data(1, "x"));
+        peer.releases(1, 1);
+    });
+    assert_eq!(rounds, 5);
+    expects_calm(&mut peer, "tiny_data_budget");
+}
+
+#[test]
+fn window_updates_without_end() {
+    for id in [0, 1] {
+        let mut peer = frugal();
+        peer.requests(1, false);
+        assert_eq!(floods(&mut peer, |peer, _| peer.sends(window_update(id, 1))), 5);
+        expects_calm(&mut peer, "window_updates_budget");
+    }
+}
+
+#[test]
+fn credit_that_dribbles_makes_no_frames_of_a_byte_without_end() {
+    let mut peer = frugal();
+    peer.sends(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)]));
+    peer.expects(Frame::SettingsAck);
+    peer.requests(1, true);
+    peer.answers(1, &ok(), false);
+    peer.answers_data(1, &[b'd'; 10_000], true);
+    peer.expects(headers(1, ok()));
+    let rounds = floods(&mut peer, |peer, _| peer.sends(window_update(1, 1)));
+    assert_eq!(rounds, 5);
+    (0..5).for_each(|_| peer.expects(data(1, "d")));
+    expects_calm(&mut peer, "window_updates_budget");
+}
+
+#[test]
+fn a_peer_that_credits_each_frame_twice_is_no_flood() {
+    for length in [1, 20_000] {
+        let mut peer = frugal();
+        peer.requests(1, true);
+        peer.answers(1, &ok(), false);
+        peer.takes_frames();
+        for _ in 0..100 {
+            peer.answers_data(1, &vec![b'd'; length], false);
+            let sent = peer.takes_data(1).len() as u32;
+            assert_eq!(sent as usize, length);
+            peer.sends(window_update(0, sent));
+            peer.sends(window_update(1, sent));
+        }
+        assert_eq!(peer.error, None);
+    }
+}
+
+#[test]
+fn a_frame_that_never_ends() {
+    for frame in [headers(1, request()), data(1, "content"), Frame::Settings(vec![])] {
+        let mut peer = Peer::of_server(Config { frame_ms: 500, ..Config::default() });
+        let bytes = peer.encode(frame);
+        peer.sends_bytes(&bytes[..1]);
+        peer.waits(Duration::from_millis(300));
+        peer.sends_bytes(&bytes[1..8]);
+        peer.waits(Duration::from_millis(199));
+        assert_eq!(peer.error, None);
+        peer.waits(Duration::from_millis(1));
+        expects_calm(&mut peer, "frame_ms");
+    }
+}
+
+#[test]
+fn frames_that_come_slowly_but_in_time_leave_no_deadline() {
+    let mut peer = Peer::of_server(Config { frame_ms: 500, ..Config::default() });
+    for n in 0..10 {
+        let bytes = peer.encode(last_headers(2 * n + 1, request()));
+        let (front, back) = bytes.split_at(12);
+        peer.sends_bytes(front);
+        peer.waits(Duration::from_millis(499));
+        peer.sends_bytes(back);
+        assert_eq!(peer.engine.next_deadline(), None);
+    }
+    assert_eq!(peer.error, None);
+}
+
+/// A server with many responses for a client that gives no credit; `stalled_bytes_max` is 6,400.
+fn stalled(length: usize) -> Peer {
+    let config =
+        Config { stalled_bytes_max: 6_400, queued_bytes_max: 10_000, stall_ms: 500, ..Config::default() };
+    let mut peer = Peer::silent(Role::Server, config);
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 0)]);
+    peer.requests(1, true);
+    peer.answers(1, &ok(), false);
+    peer.answers_data(1, &vec![b'd'; length], true);
+    peer.takes_frames();
+    peer
+}
+
+#[test]
+fn responses_that_nobody_takes() {
+    let mut peer = stalled(9_000);
+    peer.waits(Duration::from_millis(499));
+    // Too little: less than a byte of 64.
+    peer.sends(window_update(1, 9_000 / 64 - 1));
+    assert_eq!(peer.error, None);
+    peer.waits(Duration::from_millis(1));
+    expects_calm(&mut peer, "stall_ms");
+}
+
+#[test]
+fn a_client_that_takes_little_may_take_its_time_over_it() {
+    let mut peer = stalled(6_400);
+    assert_eq!(peer.engine.next_deadline(), None);
+    peer.waits(Duration::from_secs(100_000));
+    assert_eq!(peer.error, None);
+}
+
+#[test]
+fn a_client_that_goes_on_taking_is_not_hurried() {
+    let mut peer = stalled(9_000);
+    while peer.engine.next_deadline().is_some() {
+        peer.sends(window_update(1, 9_000 / 64 + 1));
+        peer.waits(Duration::from_millis(500));
+        assert_eq!(peer.error, None);
+    }
+    let taken: usize = peer.takes_data(1).len();
+    assert!((2_600..2_800).contains(&taken), "{taken} bytes were taken when it was little enough");
+}
+
+#[test]
+fn a_client_that_gives_up_is_not_hurried() {
+    let mut peer = stalled(9_000);
+    peer.sends(reset(1, ErrorCode::Cancel));
+    assert_eq!(peer.engine.next_deadline(), None);
+}
+
+#[test]
+fn while_too_much_waits_new_streams_are_refused() {
+    let mut peer = stalled(10_001);
+    peer.sends(last_headers(3, request()));
+    peer.expects(reset(3, ErrorCode::RefusedStream));
+    peer.sends(window_update(1, 1));
+    peer.expects(data(1, "d"));
+    peer.requests(5, true);
+}
+
+#[test]
 fn frames_without_effect_without_end() {
     type Flood = fn() -> Frame;
     let ways: [Flood; 6] = [
@@ -196,6 +369,37 @@ fn what_is_under_way_to_streams_that_we_have_reset_is_no_flood() {
 }
 
 #[test]
+fn farewells_without_end() {
+    for role in [Role::Server, Role::Client] {
+        let mut peer = Peer::silent(role, Config { ignored_frames_budget: 5, ..Config::default() });
+        peer.shakes_hands(&[]);
+        let rounds = floods(&mut peer, |peer, _| {
+            peer.sends(Frame::GoAway { last_id: 0, code: ErrorCode::NoError, debug: String::new() });
+        });
+        assert_eq!(rounds, 6, "the first one has an effect");
+        expects_calm(&mut peer, "ignored_frames_budget");
+    }
+}
+
+#[test]
+fn requests_behind_our_farewell_without_end() {
+    let mut peer = frugal();
+    peer.act(|server, env| server.go_away(env, ErrorCode::NoError, b""));
+    peer.takes_frames();
+    assert_eq!(floods(&mut peer, |peer, n| peer.sends(last_headers(2 * n + 1, request()))), 5);
+    expects_calm(&mut peer, "ignored_frames_budget");
+}
+
+#[test]
+fn interim_responses_without_end() {
+    let mut peer = Peer::of_client(Config { ignored_frames_budget: 5, ..Config::default() });
+    let id = peer.is_requested(true);
+    let early = pairs(&[(":status", "103")]);
+    assert_eq!(floods(&mut peer, |peer, _| peer.sends(headers(id, early.clone()))), 5);
+    expects_calm(&mut peer, "ignored_frames_budget");
+}
+
+#[test]
 fn header_sections_of_dead_streams_without_end() {
     let mut peer = frugal();
     peer.requests(1, false);
@@ -217,18 +421,34 @@ fn a_budget_fills_again_with_time() {
 }
 
 #[test]
-fn r48_output_that_a_peer_does_not_read_is_bounded() {
-    use fulmar_base::{Env, Input};
-
-    let config = Config { output_bytes_max: 1_000, pings_budget: u32::MAX, ..Config::default() };
-    let mut peer = Peer::of_server(config);
-    let pings = peer.encode(Frame::Ping([7; 8])).repeat(1_000);
-    let input = Input::new(&pings);
-    let mut env = Env { now: peer.now, pool: &mut peer.pool, out: &mut peer.out };
-    let error = peer.engine.next_event(&mut env, &input).unwrap_err();
-    assert_eq!(error.code, ErrorCode::EnhanceYourCalm);
-    assert!(error.text.starts_with("output_bytes_max"), "{error}");
-    assert!(env.out.len() < 1_200, "{} bytes of output", env.out.len());
+fn r48_answers_that_a_peer_does_not_read_are_bounded_whatever_they_answer() {
+    type Flood = fn(u32) -> Vec<Frame>;
+    let ways: [Flood; 5] = [
+        |_| vec![Frame::Ping([7; 8])],
+        |_| vec![Frame::Settings(vec![])],
+        |id| vec![headers(id, request()), window_update(id, 0)],
+        |id| vec![last_headers(id, [request(), pairs(&[("large", &"~".repeat(2_000))])].concat())],
+        // DATA on a stream that the peer itself has reset.
+        |id| vec![headers(id, request()), reset(id, ErrorCode::Cancel), data(id, "late")],
+    ];
+    for way in ways {
+        let mut peer = Peer::of_server(Config {
+            output_bytes_max: 1_000,
+            header_list_bytes_max: 1_000,
+            pings_budget: u32::MAX,
+            settings_budget: u32::MAX,
+            resets_received_budget: u32::MAX,
+            resets_provoked_budget: u32::MAX,
+            ..Config::default()
+        });
+        let flood: Vec<_> = (0..1_000).flat_map(|n| way(2 * n + 1)).collect();
+        let bytes: Vec<u8> = flood.into_iter().flat_map(|frame| peer.encode(frame)).collect();
+        let (error, waiting) = peer.is_not_read(&bytes);
+        let error = error.expect("a thousand answers are too many");
+        assert_eq!(error.code, ErrorCode::EnhanceYourCalm);
+        assert!(error.text.starts_with("output_bytes_max"), "{error}");
+        assert!(waiting < 1_200, "{waiting} bytes of output");
+    }
 }
 
 #[test]

@@ -201,6 +201,19 @@ impl Peer {
         }
     }
 
+    /// Sends, and reads nothing of what comes back. Returns the error of the engine and how many bytes of output wait.
+    pub(crate) fn is_not_read(&mut self, bytes: &[u8]) -> (Option<Error>, usize) {
+        let input = Input::new(bytes);
+        let mut env = Env { now: self.now, pool: &mut self.pool, out: &mut self.out };
+        loop {
+            match self.engine.next_event(&mut env, &input) {
+                Ok(Some(_)) => {}
+                Ok(None) => return (None, env.out.len()),
+                Err(error) => return (Some(error), env.out.len()),
+            }
+        }
+    }
+
     #[track_caller]
     pub(crate) fn expects(&mut self, frame: Frame) {
         let sent = self.next_frame();
