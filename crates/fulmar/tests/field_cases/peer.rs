@@ -4,6 +4,7 @@
 //! data(1, 0, b"…")])`. What arrives is read frame by frame; nothing is answered by itself. A peer waits for [`PATIENCE`] at most.
 #![allow(dead_code, reason = "a vocabulary, of which a case uses what it needs")]
 
+use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -246,6 +247,12 @@ pub(crate) struct Peer {
     socket: TcpStream,
     /// Read and not yet taken apart.
     unread: Vec<u8>,
+    /// Taken apart while something else was waited for.
+    put_aside: VecDeque<Frame>,
+    /// What WINDOW_UPDATE frames have given in all, by stream; 0 is the connection.
+    credited: HashMap<u32, u64>,
+    /// What [`send_content`](Peer::send_content) has used of it.
+    spent: HashMap<u32, u64>,
     decoder: Decoder,
     /// The SETTINGS that the other side began with.
     pub(crate) settings: Vec<(u16, u32)>,
@@ -279,6 +286,9 @@ impl Peer {
         Self {
             socket,
             unread: Vec::new(),
+            put_aside: VecDeque::new(),
+            credited: HashMap::new(),
+            spent: HashMap::new(),
             decoder: Decoder::new(4_096),
             settings: Vec::new(),
             next_stream: 1,
@@ -314,6 +324,61 @@ impl Peer {
         self.socket.write_all(&frames.concat())
     }
 
+    /// Sends content in DATA frames as the windows of stream and connection allow, waiting for credit where they do not.
+    pub(crate) fn send_content(&mut self, stream: u32, mut content: &[u8], end: bool) {
+        while !content.is_empty() {
+            let length = self.wait_for_credit(stream, 1).min(content.len()).min(16_384);
+            let (piece, rest) = content.split_at(length);
+            content = rest;
+            let flags = if end && rest.is_empty() { END_STREAM } else { 0 };
+            self.send(&[data(stream, flags, piece)]);
+            self.spend(stream, length);
+        }
+    }
+
+    /// Sends content in one DATA frame with padding, as soon as the windows allow.
+    pub(crate) fn send_padded(&mut self, stream: u32, content: &[u8], padding: u8) {
+        let payload = [&[padding], content, &vec![0; usize::from(padding)][..]].concat();
+        self.wait_for_credit(stream, payload.len());
+        self.send(&[data(stream, PADDED, &payload)]);
+        self.spend(stream, payload.len());
+    }
+
+    /// Waits until so many bytes may be sent, and returns how many may.
+    fn wait_for_credit(&mut self, stream: u32, bytes: usize) -> usize {
+        loop {
+            let window = usize::try_from(self.window(stream).min(self.window(0))).unwrap_or(0);
+            if window >= bytes {
+                return window;
+            }
+            let frame = self.read_frame().expect("credit, and not the end");
+            self.put_aside.push_back(frame);
+        }
+    }
+
+    fn spend(&mut self, stream: u32, bytes: usize) {
+        for window in [stream, 0] {
+            *self.spent.entry(window).or_default() += bytes as u64;
+        }
+    }
+
+    /// What may still be sent on a stream, or with 0 on the connection.
+    fn window(&self, stream: u32) -> i64 {
+        let initial = if stream == 0 { None } else { self.setting(INITIAL_WINDOW_SIZE) };
+        let credited = self.credited(stream) as i64 - self.spent(stream) as i64;
+        i64::from(initial.unwrap_or(65_535)) + credited
+    }
+
+    /// What the other side has credited so far to a stream, or with 0 to the connection.
+    pub(crate) fn credited(&self, stream: u32) -> u64 {
+        self.credited.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// What [`send_content`](Self::send_content) has sent on a stream, or with 0 on the connection.
+    pub(crate) fn spent(&self, stream: u32) -> u64 {
+        self.spent.get(&stream).copied().unwrap_or(0)
+    }
+
     /// Writes no more.
     pub(crate) fn half_close(&mut self) {
         self.socket.shutdown(Shutdown::Write).expect("still open");
@@ -326,7 +391,17 @@ impl Peer {
 
     /// The next frame, or None when the other side has closed. A frame that does not come is a failure.
     pub(crate) fn try_next(&mut self) -> Option<Frame> {
+        match self.put_aside.pop_front() {
+            Some(frame) => Some(frame),
+            None => self.read_frame(),
+        }
+    }
+
+    fn read_frame(&mut self) -> Option<Frame> {
         let mut frame = self.take_frame()?;
+        if frame.kind == WINDOW_UPDATE {
+            *self.credited.entry(frame.stream).or_default() += frame.credit(frame.stream);
+        }
         if frame.kind == HEADERS {
             while !frame.has(END_HEADERS) {
                 let more = self.take_frame()?;
@@ -372,6 +447,16 @@ impl Peer {
             frames.pop();
         }
         frames
+    }
+
+    /// So many bytes of DATA arrive on a stream, and not one more.
+    pub(crate) fn expect_content(&mut self, stream: u32, bytes: usize) {
+        let mut arrived = 0;
+        while arrived < bytes {
+            arrived += self.until(|frame| frame.is(DATA, stream)).payload.len();
+        }
+        arrived += data_bytes(&self.settle(), stream);
+        assert_eq!(arrived, bytes, "bytes of DATA on stream {stream}");
     }
 
     /// Skips to a GOAWAY: the last stream, the code, the debug text.
