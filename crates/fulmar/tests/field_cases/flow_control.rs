@@ -127,6 +127,22 @@ fn r17_a_server_sends_nothing_into_a_window_that_settings_made_negative() {
 }
 
 #[test]
+fn r17_settings_leave_the_window_of_the_connection_alone() {
+    let (server, _) = serve();
+    let mut peer = Peer::connect_with(server.local_addr().unwrap(), &[(INITIAL_WINDOW_SIZE, 30_000)]);
+    let stream = begin(&mut peer, BIG);
+    peer.expect_content(stream, 30_000);
+    peer.send(&[settings(&[(INITIAL_WINDOW_SIZE, 1 << 20)])]);
+    peer.expect_content(stream, 65_535 - 30_000);
+    peer.send(&[
+        settings(&[(INITIAL_WINDOW_SIZE, 10)]),
+        window_update(0, 1_000),
+        settings(&[(INITIAL_WINDOW_SIZE, 1 << 20)]),
+    ]);
+    peer.expect_content(stream, 1_000);
+}
+
+#[test]
 fn r17_a_client_sends_nothing_into_a_window_that_settings_made_negative() {
     let raw = RawServer::bind();
     let endpoint = raw.endpoint();
