@@ -113,21 +113,26 @@ impl RoofHost {
                 core.adopt(arrival.socket, arrival.peer, make);
             }
             None => {
-                if let Some(slot) = self.servers.get(arrival.server) {
-                    slot.connections.fetch_sub(1, Ordering::Relaxed);
-                }
+                self.uncount(core, arrival.server);
             }
         }
     }
 
     fn on_open_pipe(&mut self, core: &mut Core, spec: &ChannelSpec, server: &ServerShared) {
         let make_server = self.server_end(server.id, None);
-        if make_server.is_some()
+        if self.channels.open_pipe(core, spec.id, make_server)
             && let Some(slot) = self.servers.get(server.id)
         {
             slot.connections.fetch_add(1, Ordering::Relaxed);
         }
-        self.channels.open_pipe(core, spec.id, make_server);
+    }
+
+    /// A connection that was counted for a server is gone, or never came about.
+    fn uncount(&mut self, core: &mut Core, server: u64) {
+        if let Some(slot) = self.servers.get(server) {
+            slot.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.end_server_if_idle(core, server);
     }
 
     fn on_shutdown(&mut self, core: &mut Core, server: u64, grace: Duration) {
@@ -223,14 +228,9 @@ impl Host for RoofHost {
     ) {
         match transport {
             RoofTransport::Client(Plain(endpoint)) => {
-                self.channels.on_closed(core, connection, endpoint.channel_id(), closed);
+                self.channels.on_closed(core, connection, endpoint, closed);
             }
-            RoofTransport::Server(Plain(endpoint)) => {
-                if let Some(slot) = self.servers.get(endpoint.server()) {
-                    slot.connections.fetch_sub(1, Ordering::Relaxed);
-                }
-                self.end_server_if_idle(core, endpoint.server());
-            }
+            RoofTransport::Server(Plain(endpoint)) => self.uncount(core, endpoint.server()),
         }
     }
 }
@@ -240,6 +240,7 @@ impl Drop for RoofHost {
         for slot in self.servers.drain() {
             slot.shared.remove_seat(&self.mailbox);
         }
+        self.channels.leave(&self.mailbox);
     }
 }
 

@@ -87,7 +87,8 @@ pub(crate) const PREFIX_LEN: usize = 5;
 /// Appends `message` with its prefix, uncompressed.
 ///
 /// # Errors
-/// `RESOURCE_EXHAUSTED` when the message is longer than `bytes_max` or than the prefix can say; nothing was appended.
+/// `RESOURCE_EXHAUSTED` when the message is longer than `bytes_max` or than the prefix can say; `INTERNAL` when it did not encode
+/// to the length it had announced. Nothing was appended.
 pub(crate) fn encode_framed<P: Payload>(
     message: &P,
     bytes_max: usize,
@@ -101,10 +102,19 @@ pub(crate) fn encode_framed<P: Payload>(
             bytes_max.min(u32::MAX as usize)
         )));
     };
+    let start = out.len();
     out.reserve(PREFIX_LEN + length);
     out.push(0);
     out.extend_from_slice(&prefix.to_be_bytes());
     message.encode(out);
+    let encoded = out.len().saturating_sub(start + PREFIX_LEN);
+    if encoded != length {
+        // A wrong prefix would make nonsense of everything behind it.
+        out.truncate(start);
+        return Err(Status::internal(format!(
+            "the message encoded to {encoded} bytes, and had announced {length}"
+        )));
+    }
     Ok(PREFIX_LEN + length)
 }
 

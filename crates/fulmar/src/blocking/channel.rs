@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use fulmar_reactor::{Lone, clock};
 
 use super::{Duplex, Streaming, Upload};
 use crate::call::cell::CellState;
-use crate::call::{CallCell, CellShape, Inbound};
+use crate::call::{CallCell, CellShape, CellShelf, Inbound};
 use crate::client::endpoint::{ClientEndpoint, Command};
 use crate::client::target::Target;
 use crate::client::{ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply};
@@ -26,9 +26,6 @@ use crate::response::Response;
 
 /// How often one call is given to a connection: again after one that turned out to take no calls, and once more.
 const STARTS_MAX: usize = 3;
-
-/// Recycled call cells: calls run one at a time, so few are ever out.
-const SPARE_CELLS_MAX: usize = 4;
 
 /// A connection to a server, for one thread at a time: the calling thread writes and reads the socket itself.
 ///
@@ -48,7 +45,7 @@ pub struct Channel {
     target: Target,
     spec: Arc<ChannelSpec>,
     connection: Option<Connection>,
-    cells: Vec<Arc<CallCell>>,
+    cells: CellShelf,
     shelf: Arc<MetadataShelf>,
     queue: Inbound,
 }
@@ -87,17 +84,12 @@ impl Channel {
         let (target, config, _reactor) = settings.into_parts()?;
         refuse_on_reactor("connecting a blocking channel")
             .map_err(|status| ConnectError::new(&target.uri, status.message()))?;
-        let spec = Arc::new(ChannelSpec {
-            id: 0,
-            place: Place::Tcp(target.clone()),
-            config,
-            visited: Mutex::default(),
-        });
+        let spec = Arc::new(ChannelSpec::new(0, Place::Tcp(target.clone()), config));
         let mut channel = Self {
             target,
             spec,
             connection: None,
-            cells: Vec::new(),
+            cells: CellShelf::default(),
             shelf: Arc::default(),
             queue: Inbound::default(),
         };
@@ -178,10 +170,10 @@ impl Channel {
         only: Option<&Req>,
     ) -> Result<Arc<CallCell>, Status> {
         refuse_on_reactor("a blocking call")?;
-        let cell = self.cells.pop().unwrap_or_default();
+        let cell = self.cells.take();
         calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
         if let Some(message) = only {
-            calls::encode_whole(&cell, message, self.send_message_bytes_max())?;
+            cell.encode_whole(message, self.send_message_bytes_max())?;
         }
         self.start(PendingCall::call(cell.clone()))?;
         Ok(cell)
@@ -325,10 +317,8 @@ impl Channel {
         response
     }
 
-    pub(super) fn give_cell(&mut self, mut cell: Arc<CallCell>) {
-        if self.cells.len() < SPARE_CELLS_MAX && CallCell::recycle(&mut cell) {
-            self.cells.push(cell);
-        }
+    pub(super) fn give_cell(&mut self, cell: Arc<CallCell>) {
+        self.cells.give(cell);
     }
 
     pub(super) fn shelf(&self) -> &Arc<MetadataShelf> {

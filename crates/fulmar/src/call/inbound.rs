@@ -5,12 +5,17 @@ use std::collections::VecDeque;
 use fulmar_base::{Block, Pool};
 use fulmar_grpc::Body;
 
+use crate::payload::PREFIX_LEN;
+
 /// Messages up to this size are copied behind one another, so that a burst of small ones crosses to its reader in one swap;
 /// larger ones that were assembled in a block move with their block.
 const COPIED_MAX: usize = 4 * 1024;
 
 /// How much memory an emptied queue keeps for its next messages.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// For how many messages an emptied queue keeps its places.
+const KEPT_MESSAGES_MAX: usize = 1024;
 
 /// A queue of whole messages, in the order of their arrival.
 ///
@@ -53,7 +58,8 @@ impl Inbound {
         self.messages.push_back(Message::Copied { length: bytes.len() });
     }
 
-    /// Takes the oldest message and shows it to `read`. Returns what `read` made of it and the message's length in bytes.
+    /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
+    /// Returns what `read` made of it and the message's length in bytes.
     pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<(R, usize)> {
         let taken = match self.messages.pop_front()? {
             Message::Copied { length } => {
@@ -62,9 +68,9 @@ impl Inbound {
                 (read(&self.bytes[start..self.read]), length)
             }
             Message::Block(block) => {
-                let taken = (read(&block), block.len());
                 self.used.push(block);
-                taken
+                let block = self.used.last().map_or(&[][..], |block| block);
+                (read(block), block.len())
             }
         };
         if self.messages.is_empty() {
@@ -73,11 +79,26 @@ impl Inbound {
         Some(taken)
     }
 
-    /// Forgets every message.
-    pub(crate) fn clear(&mut self) {
-        self.messages.clear();
-        self.used.clear();
+    /// Forgets every message; their blocks wait to be given back. Returns their bytes, prefixes included.
+    pub(crate) fn discard(&mut self) -> usize {
+        let mut bytes = 0;
+        for message in self.messages.drain(..) {
+            bytes += PREFIX_LEN;
+            match message {
+                Message::Copied { length } => bytes += length,
+                Message::Block(block) => {
+                    bytes += block.len();
+                    self.used.push(block);
+                }
+            }
+        }
         self.reset_bytes();
+        bytes
+    }
+
+    /// Takes over the blocks that `other` is done with.
+    pub(crate) fn adopt_used(&mut self, other: &mut Self) {
+        self.used.append(&mut other.used);
     }
 
     /// Gives the blocks of taken messages back.
@@ -85,6 +106,22 @@ impl Inbound {
         for block in self.used.drain(..) {
             pool.give(block);
         }
+    }
+
+    /// Forgets every message, and keeps no more memory than its next call is likely to need.
+    pub(crate) fn reset(&mut self) {
+        self.discard();
+        self.messages.shrink_to(KEPT_MESSAGES_MAX);
+        self.used.shrink_to(KEPT_MESSAGES_MAX);
+    }
+
+    /// How much memory the queue holds on to, blocks that wait to be given back included.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let blocks: usize = self.used.iter().map(Block::capacity).sum();
+        self.bytes.capacity()
+            + self.messages.capacity() * size_of::<Message>()
+            + self.used.capacity() * size_of::<Block>()
+            + blocks
     }
 
     fn reset_bytes(&mut self) {

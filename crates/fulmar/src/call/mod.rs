@@ -4,10 +4,12 @@ pub(crate) mod cell;
 mod inbound;
 mod replies;
 mod requests;
+mod shelf;
 mod streaming;
 
 pub(crate) use cell::{CallCell, CellShape, Side};
 pub(crate) use inbound::Inbound;
 pub use replies::Replies;
 pub use requests::{Duplex, Requests, Upload};
+pub(crate) use shelf::CellShelf;
 pub use streaming::Streaming;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::CallCell;
+use super::cell::CellState;
 use crate::payload::Payload;
 
 /// Where a handler writes its replies.
@@ -36,8 +37,8 @@ impl<T> Replies<T> {
         Self { cell, message_bytes_max, message: PhantomData }
     }
 
-    /// Changes the metadata that goes ahead of the first message. It has no effect once metadata has left, which is with the
-    /// first message or [`send_metadata`](Self::send_metadata).
+    /// Changes the metadata that goes ahead of the first message. It has no effect once that was sent, or
+    /// [`send_metadata`](Self::send_metadata) was called.
     ///
     /// ```
     /// # fn set<T>(replies: &mut fulmar::Replies<T>) {
@@ -45,6 +46,9 @@ impl<T> Replies<T> {
     /// # }
     /// ```
     pub fn metadata<R>(&mut self, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
+        if self.cell.lock().has_sent_metadata() {
+            return change(&mut MetadataMap::new());
+        }
         self.with_map(|state| &mut state.metadata_out, change)
     }
 
@@ -64,15 +68,25 @@ impl<T> Replies<T> {
     }
 
     /// Lends a map of the cell to `change`, which is user code and so must not run under the cell's lock.
-    fn with_map<R>(
-        &mut self,
-        place: impl Fn(&mut super::cell::CellState) -> &mut MetadataMap,
-        change: impl FnOnce(&mut MetadataMap) -> R,
-    ) -> R {
-        let mut map = std::mem::take(place(&mut self.cell.lock()));
-        let result = change(&mut map);
-        *place(&mut self.cell.lock()) = map;
-        result
+    fn with_map<R>(&mut self, place: MapPlace, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
+        let map = std::mem::take(place(&mut self.cell.lock()));
+        let mut lent = LentMap { cell: &self.cell, place, map };
+        change(&mut lent.map)
+    }
+}
+
+type MapPlace = fn(&mut CellState) -> &mut MetadataMap;
+
+/// A map of a cell in the hands of user code. It goes back when that is done, and also when it panics.
+struct LentMap<'c> {
+    cell: &'c CallCell,
+    place: MapPlace,
+    map: MetadataMap,
+}
+
+impl Drop for LentMap<'_> {
+    fn drop(&mut self) {
+        *(self.place)(&mut self.cell.lock()) = std::mem::take(&mut self.map);
     }
 }
 

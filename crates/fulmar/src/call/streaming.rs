@@ -87,7 +87,7 @@ impl<T: Payload> Streaming<T> {
         self.cell.taken(length);
         if let Err(status) = decoded {
             self.ended = true;
-            self.cell.abandon();
+            self.cell.abandon_reading(&mut self.queue);
             return Err(status);
         }
         Ok(true)
@@ -140,8 +140,10 @@ impl<T> Streaming<T> {
 
 impl<T> Drop for Streaming<T> {
     fn drop(&mut self) {
-        if !self.ended {
-            self.cell.abandon();
+        if self.ended {
+            self.cell.finish_reading(&mut self.queue);
+        } else {
+            self.cell.abandon_reading(&mut self.queue);
         }
         if let Some(channel) = self.channel.take() {
             channel.give_cell(std::mem::take(&mut self.cell));

@@ -63,7 +63,8 @@ impl ClientReactor {
     /// The process's own, started if it does not run.
     pub(crate) fn shared() -> Result<Self, Status> {
         let mut shared = lock(&SHARED);
-        if let Some(seat) = shared.upgrade() {
+        // One whose thread has ended, which only an event queue that fails or a waker that panics brings about, is replaced.
+        if let Some(seat) = shared.upgrade().filter(|seat| !seat.mailbox.is_closed()) {
             return Ok(Self { seat });
         }
         let reactor = Self::start()?;
@@ -71,8 +72,10 @@ impl ClientReactor {
         Ok(reactor)
     }
 
-    pub(crate) fn send(&self, letter: Letter) {
-        self.seat.mailbox.send(letter);
+    /// # Errors
+    /// The thread has ended: here is the letter back.
+    pub(crate) fn try_send(&self, letter: Letter) -> Result<(), Letter> {
+        self.seat.mailbox.try_send(letter)
     }
 }
 

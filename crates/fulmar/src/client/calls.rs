@@ -10,7 +10,7 @@ use super::{Channel, ChannelConfig, PendingCall, reply};
 use crate::call::cell::CellState;
 use crate::call::{CallCell, CellShape, Duplex, Inbound, Requests, Side, Streaming, Upload};
 use crate::metadata_lease::MetadataLease;
-use crate::payload::{Payload, encode_framed};
+use crate::payload::Payload;
 use crate::request::{CallContext, IntoRequest};
 use crate::response::Response;
 
@@ -29,7 +29,7 @@ impl Channel {
     ) -> Result<Response<Resp>, Status> {
         let (message, context) = request.into_request().into_parts();
         let cell = self.prepare(path, context, CellShape::WholeCall);
-        encode_whole(&cell, &message, self.config().grpc.send_message_bytes_max)?;
+        cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let mut running = Running { cell: Some(cell), channel: self };
         poll_fn(|cx| running.poll_end(cx)).await;
@@ -52,7 +52,7 @@ impl Channel {
     ) -> Result<Response<Streaming<Resp>>, Status> {
         let (message, context) = request.into_request().into_parts();
         let cell = self.prepare(path, context, CellShape::EachMessage);
-        encode_whole(&cell, &message, self.config().grpc.send_message_bytes_max)?;
+        cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let replies = Streaming::new(cell, Some(self.clone()));
         poll_fn(|cx| replies.cell().poll_metadata(cx)).await?;
@@ -117,21 +117,6 @@ pub(crate) fn prepare(
     }
     state.deadline =
         context.timeout.or(config.timeout).map(|timeout| fulmar_reactor::clock().saturating_add(timeout));
-}
-
-/// Encodes the only request of a call into its cell. The cell is not shared yet, but is locked for moments only all the same:
-/// encoding is the user's code.
-///
-/// # Errors
-/// `RESOURCE_EXHAUSTED` for a message over the limit.
-pub(crate) fn encode_whole<P: Payload>(cell: &CallCell, message: &P, bytes_max: usize) -> Result<(), Status> {
-    let mut outbound = std::mem::take(&mut cell.lock().outbound);
-    let encoded = encode_framed(message, bytes_max, &mut outbound);
-    let mut state = cell.lock();
-    state.outbound = outbound;
-    state.outbound_ended = true;
-    drop(state);
-    encoded.map(|_| ())
 }
 
 /// A call whose future is being polled; cancels it when the future is dropped before the end.

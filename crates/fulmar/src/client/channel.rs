@@ -10,7 +10,7 @@ use fulmar_reactor::Mailbox;
 
 use super::target::Target;
 use super::{ClientReactor, PendingCall};
-use crate::call::CallCell;
+use crate::call::{CallCell, CellShelf};
 use crate::error::ConnectError;
 use crate::host::{self, Letter};
 use crate::lock;
@@ -21,8 +21,8 @@ use crate::server::ServerShared;
 /// "MIN_CONNECT_TIMEOUT").
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Recycled call cells that one channel keeps: more than a connection has streams by default.
-const SPARE_CELLS_MAX: usize = 2_048;
+/// How many calls of one channel wait for a connection or a stream by default.
+const WAITING_CALLS_MAX: usize = 65_536;
 
 /// A way to a server, for calls from any thread and under any executor.
 ///
@@ -49,10 +49,17 @@ pub struct Channel {
 /// Shared by the clones of a channel.
 pub(crate) struct ChannelInner {
     pub(crate) spec: Arc<ChannelSpec>,
-    cells: Mutex<Vec<Arc<CallCell>>>,
+    cells: Mutex<CellShelf>,
     shelf: Arc<MetadataShelf>,
-    /// The reactor for callers that are on none; made when first needed. None for in-process channels.
-    home: Mutex<Option<ClientReactor>>,
+    home: Mutex<Home>,
+}
+
+/// The reactor for callers that are on none. In-process channels use none.
+enum Home {
+    /// The user's, whatever becomes of it.
+    Given(ClientReactor),
+    /// The process's, once it was needed.
+    Shared(Option<ClientReactor>),
 }
 
 /// What a connection has to know of its channel.
@@ -60,8 +67,8 @@ pub(crate) struct ChannelSpec {
     pub(crate) id: u64,
     pub(crate) place: Place,
     pub(crate) config: ChannelConfig,
-    /// The reactors that have a connection of this channel, to be told of its end.
-    pub(crate) visited: Mutex<Vec<Mailbox<Letter>>>,
+    /// The reactors that know the channel, to be told of its end; None after it.
+    visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
 }
 
 /// Where the server is.
@@ -76,6 +83,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) grpc: fulmar_grpc::Config,
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) waiting_calls_max: usize,
 }
 
 impl Channel {
@@ -100,13 +108,13 @@ impl Channel {
     pub(crate) fn new(place: Place, config: ChannelConfig, reactor: Option<ClientReactor>) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let spec = Arc::new(ChannelSpec { id, place, config, visited: Mutex::default() });
+        let spec = Arc::new(ChannelSpec::new(id, place, config));
         Self {
             inner: Arc::new(ChannelInner {
                 spec,
                 cells: Mutex::default(),
                 shelf: Arc::default(),
-                home: Mutex::new(reactor),
+                home: Mutex::new(reactor.map_or(Home::Shared(None), Home::Given)),
             }),
         }
     }
@@ -135,13 +143,9 @@ impl Channel {
         match &self.inner.spec.place {
             Place::InProcess(server) => server.send_to_any(letter),
             Place::Tcp(_) => {
-                let mut home = lock(&self.inner.home);
-                if home.is_none() {
-                    *home = Some(ClientReactor::shared()?);
-                }
-                if let Some(home) = &*home {
-                    home.send(letter);
-                }
+                // A letter that finds no reactor is dropped, which tells the caller, when nothing is locked any more.
+                let undelivered = lock(&self.inner.home).send(letter)?;
+                drop(undelivered);
                 Ok(())
             }
         }
@@ -149,16 +153,13 @@ impl Channel {
 
     /// A fresh cell that only the caller holds.
     pub(crate) fn take_cell(&self) -> Arc<CallCell> {
-        lock(&self.inner.cells).pop().unwrap_or_default()
+        lock(&self.inner.cells).take()
     }
 
     /// Keeps a cell for another call, unless somebody else still holds it.
     pub(crate) fn give_cell(&self, mut cell: Arc<CallCell>) {
-        if CallCell::recycle(&mut cell) {
-            let mut cells = lock(&self.inner.cells);
-            if cells.len() < SPARE_CELLS_MAX {
-                cells.push(cell);
-            }
+        if let Some(bytes) = CallCell::recycle(&mut cell) {
+            lock(&self.inner.cells).keep(cell, bytes);
         }
     }
 
@@ -179,13 +180,58 @@ impl std::fmt::Debug for Channel {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
-        for mailbox in lock(&self.spec.visited).drain(..) {
+        let visited = lock(&self.spec.visited).take();
+        for mailbox in visited.into_iter().flatten() {
             mailbox.send(Letter::ChannelGone(self.spec.id));
         }
     }
 }
 
+impl Home {
+    /// Sends a letter to the reactor, which is started if it does not run. Gives a letter back that the user's does not take any
+    /// more.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when no reactor could be started.
+    fn send(&mut self, letter: Letter) -> Result<Option<Letter>, fulmar_grpc::Status> {
+        let letter = match self {
+            Self::Given(reactor) => return Ok(reactor.try_send(letter).err()),
+            Self::Shared(None) => letter,
+            Self::Shared(Some(reactor)) => match reactor.try_send(letter) {
+                Ok(()) => return Ok(None),
+                Err(letter) => letter,
+            },
+        };
+        let reactor = ClientReactor::shared()?;
+        let undelivered = reactor.try_send(letter).err();
+        *self = Self::Shared(Some(reactor));
+        Ok(undelivered)
+    }
+}
+
 impl ChannelSpec {
+    pub(crate) fn new(id: u64, place: Place, config: ChannelConfig) -> Self {
+        Self { id, place, config, visited: Mutex::new(Some(Vec::new())) }
+    }
+
+    /// A reactor gets to know the channel. False when the channel is gone, and would never tell the reactor so.
+    pub(crate) fn visit(&self, mailbox: Mailbox<Letter>) -> bool {
+        match &mut *lock(&self.visited) {
+            Some(visited) => {
+                visited.push(mailbox);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A reactor that knew the channel has ended.
+    pub(crate) fn leave(&self, mailbox: &Mailbox<Letter>) {
+        if let Some(visited) = &mut *lock(&self.visited) {
+            visited.retain(|other| other.reactor() != mailbox.reactor());
+        }
+    }
+
     /// What texts call the server.
     pub(crate) fn name(&self) -> &str {
         match &self.place {
@@ -215,7 +261,12 @@ impl Place {
 
 impl Default for ChannelConfig {
     fn default() -> Self {
-        Self { grpc: fulmar_grpc::Config::default(), connect_timeout: CONNECT_TIMEOUT, timeout: None }
+        Self {
+            grpc: fulmar_grpc::Config::default(),
+            connect_timeout: CONNECT_TIMEOUT,
+            timeout: None,
+            waiting_calls_max: WAITING_CALLS_MAX,
+        }
     }
 }
 
@@ -253,6 +304,13 @@ impl ChannelBuilder {
     /// A deadline for calls whose request sets none. None by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.config.timeout = Some(timeout);
+        self
+    }
+
+    /// How many calls may wait, on each reactor that makes calls, while there is no connection or while the server takes no more
+    /// calls at a time on the one there is. 65,536 by default; further ones fail with `RESOURCE_EXHAUSTED`.
+    pub fn waiting_calls_max(mut self, calls: usize) -> Self {
+        self.config.waiting_calls_max = calls;
         self
     }
 

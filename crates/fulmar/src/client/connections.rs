@@ -1,18 +1,23 @@
 //! The client connections of one reactor: one for each channel that made calls on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fulmar_base::{Closed, Instant, Plain};
 use fulmar_grpc::Status;
-use fulmar_reactor::{ConnectionHandle, ConnectionKey};
+use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
 
 use super::endpoint::{ClientEndpoint, Command};
-use super::{ChannelSpec, PendingCall, Place, Return};
+use super::{ChannelSpec, PendingCall, Place, Return, WaitingCalls};
 use crate::host::{Core, Letter, RoofCommand, RoofTransport, resolver};
-use crate::lock;
+
+/// How many connections in a row may end under a call that was not begun, before the call is given up. It never left this end, so
+/// that gRPC sets no limit (PROTOCOL "transparent retry"); this one keeps a server that accepts connections and ends them at once
+/// from being dialled for ever.
+const MOVES_MAX: u32 = 16;
 
 /// All channels that this reactor has seen, with their connections.
 #[derive(Default)]
@@ -24,7 +29,9 @@ struct ChannelState {
     spec: Arc<ChannelSpec>,
     stage: Stage,
     /// Calls that wait for a connection.
-    waiting: VecDeque<PendingCall>,
+    waiting: WaitingCalls,
+    /// The one timer that is set: it fires when a waiting call or the resolving of the name may be out of time, or before.
+    timer: Option<(Instant, TimerKey)>,
     /// Addresses that have not been tried in this attempt.
     addresses: VecDeque<SocketAddr>,
     /// When the attempt to connect is given up.
@@ -43,20 +50,36 @@ enum Stage {
 impl Connections {
     /// Gives a call to the channel's connection; makes one if there is none.
     pub(crate) fn start(&mut self, core: &mut Core, spec: &Arc<ChannelSpec>, pending: PendingCall) {
-        let channel = self.channels.entry(spec.id).or_insert_with(|| ChannelState::new(core, spec));
+        let channel = match self.channels.entry(spec.id) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if !spec.visit(core.mailbox()) => return pending.end(dropped()),
+            Entry::Vacant(entry) => entry.insert(ChannelState::new(spec)),
+        };
         let Some(pending) = channel.start_on_open(core, pending) else { return };
-        channel.wait(core, pending);
+        channel.waiting.push_back(pending);
         if channel.stage == Stage::Idle {
             channel.connect(core);
         }
+        channel.arm(core);
     }
 
     /// Takes back a call that its connection could not have processed.
     pub(crate) fn restart(&mut self, core: &mut Core, channel: u64, pending: PendingCall) {
-        match self.channels.get(&channel).map(|channel| channel.spec.clone()) {
-            Some(spec) => self.start(core, &spec, pending),
-            None => pending.end(Status::unavailable("the channel was dropped")),
+        let Some(spec) = self.channels.get(&channel).map(|channel| channel.spec.clone()) else {
+            return pending.end(dropped());
+        };
+        let moves = {
+            let mut state = pending.cell().lock();
+            state.moves += 1;
+            state.moves
+        };
+        if moves > MOVES_MAX {
+            return pending.end(Status::unavailable(format!(
+                "{MOVES_MAX} connections to {} ended before the call could be sent",
+                spec.name()
+            )));
         }
+        self.start(core, &spec, pending);
     }
 
     pub(crate) fn on_resolved(
@@ -83,45 +106,62 @@ impl Connections {
         }
     }
 
-    /// A connection is gone, or a dial has failed.
-    pub(crate) fn on_closed(&mut self, core: &mut Core, key: ConnectionKey, channel: u64, closed: &Closed) {
-        let Some(channel) = self.channels.get_mut(&channel) else { return };
-        match channel.stage {
-            Stage::Dialing(dialed) if dialed == key => {
-                channel.last_error = Some(closed.text.to_string());
-                channel.dial_next(core);
+    /// A connection is gone, or a dial has failed. Calls that the connection never began get another one.
+    pub(crate) fn on_closed(
+        &mut self,
+        core: &mut Core,
+        key: ConnectionKey,
+        mut endpoint: ClientEndpoint,
+        closed: &Closed,
+    ) {
+        let id = endpoint.channel_id();
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let is_current = channel.stage == Stage::Dialing(key) || channel.stage == Stage::Open(key);
+        if is_current && !endpoint.is_ready() {
+            // The server there does not speak HTTP/2, or there is none: perhaps it does at the next address.
+            for pending in endpoint.take_waiting() {
+                channel.waiting.push_back(pending);
             }
-            Stage::Open(open) if open == key => channel.stage = Stage::Idle,
-            _ => {}
+            channel.last_error = Some(closed.text.to_string());
+            return channel.dial_next(core);
+        }
+        if is_current {
+            channel.stage = Stage::Idle;
+        }
+        for pending in endpoint.take_waiting() {
+            self.restart(core, id, pending);
         }
     }
 
     /// Ends calls whose deadline has passed while they wait, and attempts to connect that take too long.
     pub(crate) fn on_timer(&mut self, core: &mut Core, channel: u64) {
         let Some(channel) = self.channels.get_mut(&channel) else { return };
+        channel.timer = None;
         let now = core.now();
+        channel.waiting.expire(now);
         if channel.stage == Stage::Resolving && channel.connect_by <= now {
             channel.last_error = Some("the name was not resolved in time".to_owned());
             channel.addresses.clear();
             channel.dial_next(core);
         }
-        for _ in 0..channel.waiting.len() {
-            let Some(pending) = channel.waiting.pop_front() else { return };
-            let deadline = pending.cell().lock().deadline;
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                pending
-                    .end(Status::deadline_exceeded("the deadline passed while the channel was connecting"));
-            } else {
-                channel.waiting.push_back(pending);
-            }
-        }
+        channel.arm(core);
     }
 
     /// The channel was dropped: nobody can be waiting for a call of it.
     pub(crate) fn forget(&mut self, core: &mut Core, channel: u64) {
         let Some(channel) = self.channels.remove(&channel) else { return };
+        if let Some((_, timer)) = channel.timer {
+            drop(core.cancel_timer(timer));
+        }
         if let Stage::Dialing(key) | Stage::Open(key) = channel.stage {
             let _ = core.command(key, RoofCommand::Client(Command::Retire));
+        }
+    }
+
+    /// The reactor ends: channels need not tell it of their end any more.
+    pub(crate) fn leave(&mut self, mailbox: &Mailbox<Letter>) {
+        for (_, channel) in self.channels.drain() {
+            channel.spec.leave(mailbox);
         }
     }
 
@@ -132,12 +172,12 @@ impl Connections {
 }
 
 impl ChannelState {
-    fn new(core: &Core, spec: &Arc<ChannelSpec>) -> Self {
-        lock(&spec.visited).push(core.mailbox());
+    fn new(spec: &Arc<ChannelSpec>) -> Self {
         Self {
             spec: spec.clone(),
             stage: Stage::Idle,
-            waiting: VecDeque::new(),
+            waiting: WaitingCalls::new(spec.config.waiting_calls_max),
+            timer: None,
             addresses: VecDeque::new(),
             connect_by: Instant::ZERO,
             last_error: None,
@@ -164,12 +204,17 @@ impl ChannelState {
         }
     }
 
-    fn wait(&mut self, core: &mut Core, pending: PendingCall) {
-        let deadline = pending.cell().lock().deadline;
-        self.waiting.push_back(pending);
-        if let Some(deadline) = deadline {
-            core.set_timer(deadline, Letter::ChannelTimer(self.spec.id));
+    /// Sees to it that the timer fires in time.
+    fn arm(&mut self, core: &mut Core) {
+        let resolve_by = (self.stage == Stage::Resolving).then_some(self.connect_by);
+        let Some(at) = [self.waiting.next_deadline(), resolve_by].into_iter().flatten().min() else { return };
+        if let Some((armed, timer)) = self.timer {
+            if armed <= at {
+                return;
+            }
+            drop(core.cancel_timer(timer));
         }
+        self.timer = Some((at, core.set_timer(at, Letter::ChannelTimer(self.spec.id))));
     }
 
     fn connect(&mut self, core: &mut Core) {
@@ -189,7 +234,6 @@ impl ChannelState {
                 }
                 None => {
                     self.stage = Stage::Resolving;
-                    core.set_timer(self.connect_by, Letter::ChannelTimer(spec.id));
                     let (mailbox, channel) = (core.mailbox(), spec.id);
                     let on_done = move |resolved| mailbox.send(Letter::Resolved { channel, resolved });
                     resolver().resolve(&target.host, target.port, Box::new(on_done));
@@ -198,12 +242,13 @@ impl ChannelState {
         }
     }
 
-    /// Dials the next address, or fails what waits when there is none left.
+    /// Dials the next address, or fails what waits when there is none left. The addresses that are left share the time that is.
     fn dial_next(&mut self, core: &mut Core) {
         let left = self.connect_by.saturating_duration_since(core.now());
+        let share = left / u32::try_from(self.addresses.len().max(1)).unwrap_or(u32::MAX);
         if let Some(address) = self.addresses.pop_front().filter(|_| !left.is_zero()) {
-            let make = self.endpoint_maker(core);
-            self.stage = Stage::Dialing(core.dial(address, Some(left), make));
+            let make = self.endpoint_maker(core, core.now() + share);
+            self.stage = Stage::Dialing(core.dial(address, Some(share), make));
             return;
         }
         self.stage = Stage::Idle;
@@ -212,16 +257,20 @@ impl ChannelState {
     }
 
     fn fail_waiting(&mut self, reason: &str) {
-        for pending in self.waiting.drain(..) {
-            pending.end(Status::unavailable(format!("cannot connect to {}: {reason}", self.spec.name())));
+        while let Some(pending) = self.waiting.pop_front() {
+            pending.end(cannot_connect(&self.spec, reason));
         }
     }
 
-    fn endpoint_maker(&self, core: &Core) -> impl FnOnce(ConnectionHandle) -> RoofTransport + use<> {
-        let (spec, mailbox, connect_by) = (self.spec.clone(), core.mailbox(), self.connect_by);
+    fn endpoint_maker(
+        &self,
+        core: &Core,
+        ready_by: Instant,
+    ) -> impl FnOnce(ConnectionHandle) -> RoofTransport + use<> {
+        let (spec, mailbox) = (self.spec.clone(), core.mailbox());
         move |handle| {
             let make_door = Box::new(move |task| Some(handle.waker(task)));
-            let endpoint = ClientEndpoint::new(spec, make_door, Return::ByLetter(mailbox), connect_by);
+            let endpoint = ClientEndpoint::new(spec, make_door, Return::ByLetter(mailbox), ready_by);
             RoofTransport::Client(Plain(endpoint))
         }
     }
@@ -229,8 +278,7 @@ impl ChannelState {
     /// The connection is there: it gets everything that waited.
     fn open(&mut self, core: &mut Core, key: ConnectionKey) {
         self.stage = Stage::Open(key);
-        self.addresses.clear();
-        for pending in self.waiting.drain(..) {
+        while let Some(pending) = self.waiting.pop_front() {
             if let Err(RoofCommand::Client(Command::Start(pending))) =
                 core.command(key, RoofCommand::Client(Command::Start(pending)))
             {
@@ -242,24 +290,38 @@ impl ChannelState {
 
 /// In-process connections.
 impl Connections {
-    /// Joins the channel to a server of this reactor by a pipe. `make_server` gives the server's end.
+    /// Joins the channel to a server of this reactor by a pipe. `make_server` gives the server's end. False when no pipe was made.
     pub(crate) fn open_pipe(
         &mut self,
         core: &mut Core,
         channel: u64,
         make_server: Option<impl FnOnce(ConnectionHandle) -> RoofTransport>,
-    ) {
-        let Some(channel) = self.channels.get_mut(&channel) else { return };
+    ) -> bool {
+        let Some(channel) =
+            self.channels.get_mut(&channel).filter(|channel| channel.stage == Stage::Resolving)
+        else {
+            return false;
+        };
         match make_server {
             Some(make_server) => {
-                let make_client = channel.endpoint_maker(core);
+                let make_client = channel.endpoint_maker(core, channel.connect_by);
                 let (client, _server) = core.pipe(make_client, make_server);
                 channel.open(core, client);
+                true
             }
             None => {
                 channel.stage = Stage::Idle;
                 channel.fail_waiting("the server is not running");
+                false
             }
         }
     }
+}
+
+fn cannot_connect(spec: &ChannelSpec, reason: &str) -> Status {
+    Status::unavailable(format!("cannot connect to {}: {reason}", spec.name()))
+}
+
+fn dropped() -> Status {
+    Status::unavailable("the channel was dropped")
 }

@@ -1,13 +1,12 @@
 //! The client end of a connection: starts calls, and carries what arrives to their cells.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Start, StartError, Status};
 
-use super::{ChannelSpec, PendingCall, Return};
+use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
 use crate::payload::PREFIX_LEN;
 
@@ -24,9 +23,7 @@ pub(crate) struct ClientEndpoint {
     doors: Vec<Option<Waker>>,
     make_door: Box<dyn Fn(TaskId) -> Option<Waker> + Send>,
     /// Calls that wait for the server's SETTINGS or for a stream to become free.
-    waiting: VecDeque<PendingCall>,
-    /// Not later than the first deadline of a waiting call.
-    waiting_until: Option<Instant>,
+    waiting: Box<WaitingCalls>,
     /// Where calls go that this connection could not have processed.
     not_processed: Return,
     /// The server's SETTINGS must arrive by then; None once they have.
@@ -58,14 +55,14 @@ impl ClientEndpoint {
         ready_by: Instant,
     ) -> Self {
         let identity = ClientIdentity { scheme: "http".into(), authority: spec.authority().into() };
+        let waiting_calls_max = spec.config.waiting_calls_max;
         Self {
             grpc: Client::new(spec.config.grpc.clone(), identity),
             spec,
             calls: Vec::new(),
             doors: Vec::new(),
             make_door,
-            waiting: VecDeque::new(),
-            waiting_until: None,
+            waiting: Box::new(WaitingCalls::new(waiting_calls_max)),
             not_processed,
             ready_by: Some(ready_by),
             going_away: false,
@@ -94,39 +91,37 @@ impl ClientEndpoint {
         }
     }
 
+    /// Calls that this connection, which has ended, never began.
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = PendingCall> {
+        std::iter::from_fn(|| self.waiting.pop_front())
+    }
+
     fn start(&mut self, env: &mut Env<'_>, pending: PendingCall) {
         if self.going_away {
             self.not_processed.give_back(self.spec.id, pending);
         } else if self.ready_by.is_some() || !self.waiting.is_empty() {
-            self.wait(pending);
+            self.waiting.push_back(pending);
         } else if let Err(pending) = self.start_now(env, pending) {
-            self.wait(pending);
+            self.waiting.push_back(pending);
         }
-    }
-
-    fn wait(&mut self, pending: PendingCall) {
-        let deadline = pending.cell().lock().deadline;
-        self.waiting_until = [self.waiting_until, deadline].into_iter().flatten().min();
-        self.waiting.push_back(pending);
     }
 
     /// Begins a call. Gives it back when it must wait for a stream.
     fn start_now(&mut self, env: &mut Env<'_>, pending: PendingCall) -> Result<(), PendingCall> {
         let cell = pending.cell();
-        let mut state = cell.lock();
-        if state.cancelled {
+        let state = cell.lock();
+        let ended = if pending.is_probe() {
+            Some(Status::default())
+        } else if state.cancelled {
+            Some(Status::cancelled("the call was given up before it could be sent"))
+        } else if state.deadline.is_some_and(|deadline| deadline <= env.now) {
+            Some(Status::deadline_exceeded("the deadline passed before the call could be sent"))
+        } else {
+            None
+        };
+        if let Some(status) = ended {
             drop(state);
-            pending.take();
-            return Ok(());
-        }
-        if pending.is_probe() {
-            drop(state);
-            pending.end(Status::default());
-            return Ok(());
-        }
-        if state.deadline.is_some_and(|deadline| deadline <= env.now) {
-            drop(state);
-            pending.end(Status::deadline_exceeded("the deadline passed before the call could be sent"));
+            pending.end(status);
             return Ok(());
         }
         let start = Start {
@@ -137,22 +132,16 @@ impl ClientEndpoint {
         };
         let whole = state.outbound_ended;
         let first = if whole { state.outbound.get(PREFIX_LEN..) } else { None };
-        match self.grpc.start(env, start, first, whole) {
-            Ok(key) => {
-                state.half_closed = whole;
-                state.repeatable = whole;
-                drop(state);
-                self.started(env, key, pending.take());
-                Ok(())
-            }
-            Err(error) => {
-                drop(state);
-                self.not_started(pending, &error)
-            }
+        let started = self.grpc.start(env, start, first, whole);
+        drop(state);
+        match started {
+            Ok(key) => self.started(env, key, pending.take(), whole),
+            Err(error) => return self.not_started(pending, &error),
         }
+        Ok(())
     }
 
-    fn started(&mut self, env: &mut Env<'_>, key: CallKey, cell: Arc<CallCell>) {
+    fn started(&mut self, env: &mut Env<'_>, key: CallKey, cell: Arc<CallCell>, whole: bool) {
         let index = key.index();
         if self.calls.len() <= index {
             self.calls.resize_with(index + 1, || None);
@@ -162,13 +151,18 @@ impl ClientEndpoint {
             self.doors[index] = (self.make_door)(TaskId(index as u64));
         }
         let mut state = cell.lock();
+        state.set_window(self.spec.config.grpc.http2.stream_window_bytes);
         state.door.clone_from(&self.doors[index]);
         state.slot = Some(index);
         state.attempts += 1;
-        let is_whole = state.half_closed;
+        state.half_closed = whole;
+        state.repeatable = whole;
+        state.inbound.give_used(env.pool);
+        // The caller may have knocked where there was no door yet.
+        let must_look = !whole || state.knocked;
         drop(state);
         self.calls[index] = Some(Call { key, cell });
-        if !is_whole {
+        if must_look {
             self.look(env, index);
         }
     }
@@ -192,6 +186,8 @@ impl ClientEndpoint {
         let mut state = call.cell.lock();
         state.knocked = false;
         if state.cancelled {
+            state.inbound.discard();
+            state.inbound.give_used(env.pool);
             drop(state);
             self.grpc.cancel(env, key);
             self.calls[index] = None;
@@ -244,9 +240,7 @@ impl ClientEndpoint {
             Event::Capacity => self.start_waiting(env),
             Event::GoingAway => {
                 self.going_away = true;
-                for pending in self.waiting.drain(..) {
-                    self.not_processed.give_back(self.spec.id, pending);
-                }
+                self.give_waiting_back();
             }
             // Only a server's end begins calls and is half-closed.
             Event::Begin { .. } | Event::HalfClosed { .. } => {}
@@ -277,17 +271,22 @@ impl ClientEndpoint {
         };
         let mut state = call.cell.lock();
         state.messages_in += 1;
-        if state.shape == CellShape::WholeCall {
-            // Nobody takes the messages of such a call before its end, and more than one is an error: one is kept.
-            if state.messages_in == 1 {
-                state.inbound.push(body, env.pool);
-            } else {
-                give_back(env, body);
+        let is_one_too_many = state.shape == CellShape::WholeCall && state.messages_in > 1;
+        if state.cancelled || is_one_too_many {
+            drop(state);
+            give_back(env, body);
+            self.grpc.release(env, key, length);
+            if is_one_too_many {
+                self.refuse(env, key);
             }
+            return;
+        }
+        state.inbound.push(body, env.pool);
+        if state.shape == CellShape::WholeCall {
+            // Nobody takes the reply of such a call before its end.
             drop(state);
             return self.grpc.release(env, key, length);
         }
-        state.inbound.push(body, env.pool);
         let releases = state.take_releases();
         state.inbound.give_used(env.pool);
         let waker = state.receive_waker.take();
@@ -300,6 +299,22 @@ impl ClientEndpoint {
         }
     }
 
+    /// Ends a call to whose one request the server answers with a stream, which might never end.
+    fn refuse(&mut self, env: &mut Env<'_>, key: CallKey) {
+        let Some(call) = self.calls.get_mut(key.index()).and_then(Option::take) else { return };
+        self.grpc.cancel(env, key);
+        let mut state = call.cell.lock();
+        state.slot = None;
+        let wakers = state.end(Status::unimplemented(
+            "the server answered with more than one message to a method that has one reply",
+        ));
+        drop(state);
+        drop(call);
+        for waker in wakers.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+
     fn on_finished(&mut self, key: CallKey) {
         let Some(call) =
             self.calls.get_mut(key.index()).and_then(|call| call.take_if(|call| call.key == key))
@@ -308,7 +323,9 @@ impl ClientEndpoint {
         };
         let mut state = call.cell.lock();
         let status = self.grpc.take_status(key, &mut state.trailers_in);
-        let may_repeat = state.repeatable && !state.cancelled && state.attempts < ATTEMPTS_MAX;
+        let is_untouched = !state.metadata_arrived && state.messages_in == 0;
+        let may_repeat =
+            state.repeatable && is_untouched && !state.cancelled && state.attempts < ATTEMPTS_MAX;
         if may_repeat && self.grpc.unprocessed(key) {
             state.half_closed = false;
             state.door = None;
@@ -339,17 +356,9 @@ impl ClientEndpoint {
         }
     }
 
-    fn expire_waiting(&mut self, now: Instant) {
-        self.waiting_until = None;
-        for _ in 0..self.waiting.len() {
-            let Some(pending) = self.waiting.pop_front() else { return };
-            if pending.cell().lock().deadline.is_some_and(|deadline| deadline <= now) {
-                pending.end(Status::deadline_exceeded(
-                    "the deadline passed while the call waited for the connection",
-                ));
-            } else {
-                self.wait(pending);
-            }
+    fn give_waiting_back(&mut self) {
+        while let Some(pending) = self.waiting.pop_front() {
+            self.not_processed.give_back(self.spec.id, pending);
         }
     }
 
@@ -382,14 +391,14 @@ impl Endpoint for ClientEndpoint {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        [self.grpc.next_deadline(), self.ready_by, self.waiting_until].into_iter().flatten().min()
+        [self.grpc.next_deadline(), self.ready_by, self.waiting.next_deadline()].into_iter().flatten().min()
     }
 
     fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        self.waiting.expire(env.now);
         if self.ready_by.is_some_and(|ready_by| ready_by <= env.now) {
             return Err(self.ready_error());
         }
-        self.expire_waiting(env.now);
         self.grpc.on_deadline(env)?;
         self.drain(env, &Input::new(&[]))
     }
@@ -409,22 +418,14 @@ impl Endpoint for ClientEndpoint {
     }
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
-        let was_ready = self.is_ready();
         self.going_away = true;
         let text = format!("{}: {}", self.spec.name(), closed.text);
         self.grpc.closed(env, &Closed { fault: closed.fault, text: text.into() });
         // The engine has no input any more: what it reports are the ends of its calls.
         let _ = self.drain(env, &Input::new(&[]));
-        while let Some(pending) = self.waiting.pop_front() {
-            if was_ready {
-                self.not_processed.give_back(self.spec.id, pending);
-            } else {
-                pending.end(Status::unavailable(format!(
-                    "cannot connect to {}: {}",
-                    self.spec.name(),
-                    closed.text
-                )));
-            }
+        // A host takes what waits with the endpoint; a caller that drives the connection itself finds it here.
+        if matches!(self.not_processed, Return::Kept(_)) {
+            self.give_waiting_back();
         }
     }
 }

@@ -8,9 +8,11 @@ pub(crate) mod endpoint;
 mod pending;
 pub(crate) mod reply;
 pub(crate) mod target;
+mod waiting;
 
 pub use background::ClientReactor;
 pub use channel::{Channel, ChannelBuilder};
 pub(crate) use channel::{ChannelConfig, ChannelSpec, Place};
 pub(crate) use connections::Connections;
 pub(crate) use pending::{PendingCall, Return};
+pub(crate) use waiting::WaitingCalls;

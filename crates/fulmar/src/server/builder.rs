@@ -104,8 +104,10 @@ impl Server {
                 let is_started = started.is_ok();
                 drop(sender.send(started));
                 let mut ended = Ok(());
+                let mut may_run = is_started;
                 let mut serve = || {
-                    if is_started {
+                    // What is around it may call it again.
+                    if std::mem::take(&mut may_run) {
                         ended = host::run(&mut reactor);
                     }
                 };

@@ -1,6 +1,7 @@
 //! The server end of a connection: begins calls, polls their handlers, and writes what they answer.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,10 +22,12 @@ pub(crate) struct ServerEndpoint {
     router: Rc<RefCell<Router>>,
     /// By [`CallKey::index`].
     calls: Vec<Option<Call>>,
-    /// The waker of each index's handler, made when the index is first used.
+    /// The waker of each index's handler, made when the index is first used. Of both there are as many as there ever were calls at
+    /// one time, which the limit on concurrent streams bounds.
     wakers: Vec<Waker>,
-    /// Calls whose handlers something has happened for while input was read.
-    ready: Vec<usize>,
+    /// Calls whose handlers something has happened for while input was read, in that order.
+    ready: VecDeque<usize>,
+    stream_window_bytes: u32,
     handle: ConnectionHandle,
     peer: Option<SocketAddr>,
     server: u64,
@@ -57,11 +60,12 @@ impl ServerEndpoint {
         server: u64,
     ) -> Self {
         Self {
+            stream_window_bytes: config.http2.stream_window_bytes,
             grpc: fulmar_grpc::Server::new(config, routes),
             router,
             calls: Vec::new(),
             wakers: Vec::new(),
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             handle,
             peer,
             server,
@@ -79,7 +83,7 @@ impl ServerEndpoint {
                 Event::Begin { call, method, deadline } => self.on_begin(env, call, method, deadline),
                 Event::Message { call, body } => self.on_message(env, call, body),
                 Event::HalfClosed { call } => self.on_half_closed(env, call),
-                Event::Finished { call } => self.on_finished(call),
+                Event::Finished { call } => self.on_finished(env, call),
                 Event::Writable { call } => self.on_writable(call),
                 // Only a client's end hears these.
                 Event::Headers { .. } | Event::Capacity | Event::GoingAway | Event::Ready => {}
@@ -110,7 +114,9 @@ impl ServerEndpoint {
             let mut state = cell.lock();
             state.side = Side::Handler;
             state.shape = CellShape::EachMessage;
+            state.set_window(self.stream_window_bytes);
             state.door = Some(self.wakers[index].clone());
+            state.inbound.give_used(env.pool);
             state.room = self.grpc.may_send(key);
             drop(state);
             cell
@@ -167,9 +173,9 @@ impl ServerEndpoint {
     }
 
     /// The call was ended from outside, or is over after the handler's end.
-    fn on_finished(&mut self, key: CallKey) {
+    fn on_finished(&mut self, env: &mut Env<'_>, key: CallKey) {
         if self.calls.get(key.index()).is_some_and(|call| call.as_ref().is_some_and(|call| call.key == key)) {
-            self.end(key.index());
+            self.end(env, key.index());
         }
     }
 
@@ -193,12 +199,12 @@ impl ServerEndpoint {
             && !call.is_ready
         {
             call.is_ready = true;
-            self.ready.push(index);
+            self.ready.push_back(index);
         }
     }
 
     fn poll_ready(&mut self, env: &mut Env<'_>) {
-        while let Some(index) = self.ready.pop() {
+        while let Some(index) = self.ready.pop_front() {
             if let Some(call) = &mut self.calls[index] {
                 call.is_ready = false;
                 self.poll(env, index);
@@ -228,7 +234,7 @@ impl ServerEndpoint {
             let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key };
             let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
             if polled.is_ready() {
-                return self.end(index);
+                return self.end(env, index);
             }
             let Some(cell) = &call.cell else { return };
             let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key });
@@ -244,17 +250,21 @@ impl ServerEndpoint {
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
             Answer { grpc: &mut self.grpc, env, call: call.key }.finish(status, MetadataMap::EMPTY);
-            self.end(index);
+            self.end(env, index);
         }
     }
 
     /// Drops the handler. Handles that the user has put elsewhere see the call cancelled.
-    fn end(&mut self, index: usize) {
+    fn end(&mut self, env: &mut Env<'_>, index: usize) {
         let Some(call) = self.calls[index].take() else { return };
         let mut router = self.router.borrow_mut();
         router.method(call.method).end(call.slot);
         let Some(cell) = call.cell else { return };
-        let wakers = cell.lock().end(Status::cancelled("the call is over"));
+        let mut state = cell.lock();
+        let wakers = state.end(Status::cancelled("the call is over"));
+        state.inbound.discard();
+        state.inbound.give_used(env.pool);
+        drop(state);
         router.give_cell(cell);
         drop(router);
         for waker in wakers.into_iter().flatten() {
@@ -353,7 +363,7 @@ impl Endpoint for ServerEndpoint {
         // The engine has no input any more: what it reports are the ends of its calls.
         let _ = self.drain(env, &Input::new(&[]));
         for index in 0..self.calls.len() {
-            self.end(index);
+            self.end(env, index);
         }
     }
 }

@@ -32,14 +32,16 @@ impl ServerHandle {
         Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
     }
 
-    /// Waits until the server serves no more, at most `timeout`. False when it still does.
+    /// Waits until the server serves no more, at most `timeout`. False when it still does. On a reactor's thread (in a handler)
+    /// it answers at once: waiting would stop that reactor.
     pub fn wait_ended(&self, timeout: Duration) -> bool {
+        let timeout = if fulmar_reactor::on_reactor_thread() { Duration::ZERO } else { timeout };
         self.shared.wait_ended(timeout)
     }
 }
 
-/// A server whose threads run. Dropping it shuts the server down at once and waits for the threads; to leave a server running,
-/// keep it or [`join`](Self::join) it.
+/// A server whose threads run. Dropping it shuts the server down at once and waits for the threads, except on a reactor's thread (in
+/// a handler), which waiting would stop. To leave a server running, keep it or [`join`](Self::join) it.
 #[derive(Debug)]
 pub struct RunningServer {
     handle: ServerHandle,
@@ -88,8 +90,16 @@ impl RunningServer {
     /// Waits until the server was shut down.
     ///
     /// # Errors
-    /// A reactor's event queue failed, or its thread panicked.
+    /// A reactor's event queue failed, or its thread panicked; on a reactor's thread (in a handler), which waiting would stop, at
+    /// once, and the server goes on.
     pub fn join(mut self) -> Result<(), ServerError> {
+        if fulmar_reactor::on_reactor_thread() {
+            // The threads go on without anybody who waits for them.
+            self.threads.clear();
+            return Err(ServerError::new(
+                "waiting for a server on a reactor's thread would stop that reactor",
+            ));
+        }
         self.join_threads()
     }
 

@@ -64,14 +64,17 @@ impl<Resp: Payload> Outcome for Result<Response<Resp>, Status> {
         match self {
             Ok(response) => {
                 let message = response.get_ref();
-                let _ = answer.grpc.reply(
-                    answer.env,
-                    answer.call,
-                    response.metadata(),
-                    message.encoded_len(),
-                    |out| message.encode(out),
-                    response.trailers(),
-                );
+                let length = message.encoded_len();
+                let encode = |out: &mut Vec<u8>| {
+                    let end = out.len() + length;
+                    if caught(|| message.encode(out)).is_err() {
+                        // The frame's head is out. A byte too many makes the engine cut the frame to its length, so that the
+                        // connection stays whole, and reset the stream.
+                        out.resize(end + 1, 0);
+                    }
+                };
+                let (metadata, trailers) = (response.metadata(), response.trailers());
+                let _ = answer.grpc.reply(answer.env, answer.call, metadata, length, encode, trailers);
             }
             Err(status) => answer.finish(&status, MetadataMap::EMPTY),
         }
@@ -117,9 +120,12 @@ struct Slot<Req, Fut> {
     message: Option<Req>,
     context: Option<CallContext>,
     cell: Option<Arc<CallCell>>,
-    /// Boxed once for the slot, not for each call.
-    future: Pin<Box<Option<Fut>>>,
+    /// Boxed once for the slot, not for each call. None in a slot that was not used yet, or is one of many that are free.
+    future: Option<Pin<Box<Option<Fut>>>>,
 }
+
+/// How many free slots of a method keep the box of their future: more than a connection has streams by default.
+const FREE_BOXES_MAX: usize = 2_048;
 
 impl<Req, F, Fut> TypedMethod<Req, F, Fut> {
     pub(crate) fn new(takes_one: bool, needs_cell: bool, make: F) -> Self {
@@ -144,7 +150,7 @@ where
 
     fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { message: None, context: None, cell: None, future: Box::pin(None) });
+            self.slots.push(Slot { message: None, context: None, cell: None, future: None });
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
@@ -160,8 +166,10 @@ where
                 "the method takes one request message, and a second one arrived",
             ));
         }
-        let mut message = Req::default();
-        decode(&mut message, body, arena)?;
+        let message = caught(|| {
+            let mut message = Req::default();
+            decode(&mut message, body, arena).map(|()| message)
+        })??;
         slot.message = Some(message);
         Ok(())
     }
@@ -173,24 +181,23 @@ where
             None if self.takes_one => {
                 return Err(Status::unimplemented("the method takes one request message, and none arrived"));
             }
-            None => Req::default(),
+            None => caught(Req::default)?,
         };
         let context = slot.context.take().unwrap_or_default();
         let parts = Parts { message, context, cell: slot.cell.clone() };
         let future = caught(|| (self.make)(parts))?;
-        slot.future.set(Some(future));
+        slot.future.get_or_insert_with(|| Box::pin(None)).set(Some(future));
         Ok(())
     }
 
     fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()> {
         let slot = &mut self.slots[slot as usize];
-        let Some(future) = slot.future.as_mut().as_pin_mut() else { return Poll::Pending };
-        match caught(|| future.poll(cx)) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(outcome)) => {
-                outcome.write(slot.cell.as_deref(), answer);
-                Poll::Ready(())
-            }
+        let future = slot.future.as_mut().and_then(|future| future.as_mut().as_pin_mut());
+        let Some(future) = future else { return Poll::Pending };
+        // Writing encodes and drops the reply, which is the user's code too.
+        let cell = slot.cell.as_deref();
+        match caught(|| future.poll(cx).map(|outcome| outcome.write(cell, answer))) {
+            Ok(polled) => polled,
             Err(status) => {
                 answer.finish(&status, MetadataMap::EMPTY);
                 Poll::Ready(())
@@ -202,9 +209,14 @@ where
         let entry = &mut self.slots[slot as usize];
         // Dropping is the user's code too; a panic in it ends nothing else, since the call is over.
         let _ = caught(|| {
-            entry.future.set(None);
             entry.message = None;
+            if let Some(future) = &mut entry.future {
+                future.set(None);
+            }
         });
+        if self.free.len() >= FREE_BOXES_MAX {
+            entry.future = None;
+        }
         entry.context = None;
         entry.cell = None;
         self.free.push(slot);

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use fulmar_grpc::{Arena, MethodId, Routes, Status};
 
 use super::method::{Method, Parts, TypedMethod};
-use crate::call::{CallCell, Replies, Streaming};
+use crate::call::{CallCell, CellShelf, Replies, Streaming};
 use crate::error::ServerError;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::Payload;
 use crate::request::Request;
 use crate::response::Response;
-
-/// Recycled call cells that one reactor keeps.
-const SPARE_CELLS_MAX: usize = 2_048;
 
 /// A group of methods under one name, served together. Generated code implements it.
 pub trait Service: Send + Sync + 'static {
@@ -53,7 +50,7 @@ pub struct Router {
     send_message_bytes_max: usize,
     /// The first thing that went wrong while registering.
     failed: Option<ServerError>,
-    cells: Vec<Arc<CallCell>>,
+    cells: CellShelf,
     pub(crate) shelf: Arc<MetadataShelf>,
     pub(crate) arena: Arena,
 }
@@ -72,7 +69,7 @@ impl Router {
             methods: Vec::new(),
             send_message_bytes_max,
             failed: None,
-            cells: Vec::new(),
+            cells: CellShelf::default(),
             shelf: Arc::default(),
             arena: Arena::default(),
         };
@@ -186,14 +183,12 @@ impl Router {
     }
 
     pub(crate) fn take_cell(&mut self) -> Arc<CallCell> {
-        self.cells.pop().unwrap_or_default()
+        self.cells.take()
     }
 
     /// Keeps a cell for another call, unless a handle of the user still holds it.
-    pub(crate) fn give_cell(&mut self, mut cell: Arc<CallCell>) {
-        if self.cells.len() < SPARE_CELLS_MAX && CallCell::recycle(&mut cell) {
-            self.cells.push(cell);
-        }
+    pub(crate) fn give_cell(&mut self, cell: Arc<CallCell>) {
+        self.cells.give(cell);
     }
 }
 

@@ -16,6 +16,9 @@ use crate::error::ServerError;
 use crate::host::Letter;
 use crate::lock;
 
+/// How long one wait of a thread is at most: not every system takes the longest `Duration` there is.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
 /// A server, as its reactors, its handles and its in-process channels know it.
 pub(crate) struct ServerShared {
     pub(crate) id: u64,
@@ -90,9 +93,11 @@ impl ServerShared {
     /// # Errors
     /// `UNAVAILABLE` when the server is not running.
     pub(crate) fn send_to_any(&self, letter: Letter) -> Result<(), Status> {
-        match lock(&self.seats).first() {
-            Some(seat) => {
-                seat.mailbox.send(letter);
+        // Sent without the lock: a letter that finds its reactor gone is dropped, and wakes its caller.
+        let mailbox = lock(&self.seats).first().map(|seat| seat.mailbox.clone());
+        match mailbox {
+            Some(mailbox) => {
+                mailbox.send(letter);
                 Ok(())
             }
             None => Err(Status::unavailable("the in-process server is not running")),
@@ -113,14 +118,14 @@ impl ServerShared {
 
     /// Waits until no reactor serves it any more; false after `timeout`.
     pub(crate) fn wait_ended(&self, timeout: Duration) -> bool {
-        let until = Instant::now() + timeout;
-        let mut seats = lock(&self.seats);
+        let (started, mut seats) = (Instant::now(), lock(&self.seats));
         while !seats.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return false;
             }
-            seats = self.ended.wait_timeout(seats, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            let waited = self.ended.wait_timeout(seats, left.min(WAIT_MAX));
+            seats = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
         true
     }

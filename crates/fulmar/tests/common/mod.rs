@@ -189,3 +189,23 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     }
     panic!("did not happen in time: {what}");
 }
+
+/// A service of one method, for a handler made on the spot.
+pub struct One<F> {
+    pub register: F,
+}
+
+impl<F: Fn(&mut Router) + Send + Sync + 'static> Service for One<F> {
+    fn name(&self) -> &'static str {
+        "demo.One"
+    }
+
+    fn register(&self, router: &mut Router) {
+        (self.register)(router);
+    }
+}
+
+/// Serves what `register` registers on one reactor thread.
+pub fn serve_one(register: impl Fn(&mut Router) + Send + Sync + 'static) -> RunningServer {
+    Server::builder().reactors(1).add_service(One { register }).bind("127.0.0.1:0").unwrap().spawn().unwrap()
+}

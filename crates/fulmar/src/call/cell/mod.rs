@@ -22,9 +22,9 @@ use crate::payload::{PREFIX_LEN, Payload, encode_framed};
 /// How much memory a recycled cell keeps in each of its buffers.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Taken bytes of a stream's messages are reported to a connection that has nothing else to do for the call once they reach
-/// this: a quarter of the default stream window, so that the peer never runs dry.
-const RELEASE_BYTES: usize = 16 * 1024;
+/// Taken bytes of a stream's messages are reported to a connection that has nothing else to do for the call once they reach a
+/// quarter of the stream's window, so that the peer never runs dry, and this many at the latest.
+const RELEASE_BYTES_MAX: usize = 16 * 1024;
 
 /// Which end of the call the user of a cell is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub(crate) struct CellState {
     pub(crate) inbound_discarded: bool,
     /// Bytes of messages, prefixes included, that the reader took and that the connection has not credited yet.
     pub(crate) taken_bytes: usize,
+    /// How many taken bytes are worth telling the connection about.
+    release_bytes: usize,
     /// Caller: how many messages have arrived.
     pub(crate) messages_in: usize,
     pub(crate) metadata_in: MetadataMap,
@@ -101,6 +103,8 @@ pub(crate) struct CellState {
     pub(crate) deadline: Option<Instant>,
     /// How often the call was handed to a connection that then could not have processed it.
     pub(crate) attempts: u32,
+    /// How often the call was moved to another connection without having been begun.
+    pub(crate) moves: u32,
     pub(crate) arena: Arena,
 }
 
@@ -123,14 +127,33 @@ impl CallCell {
     /// # Errors
     /// The status that ended the call, or `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
     pub(crate) fn send<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
-        let mut outbound = std::mem::take(&mut self.lock().outbound);
-        let encoded = encode_framed(message, bytes_max, &mut outbound);
-        let mut state = self.lock();
-        state.outbound = outbound;
+        let (mut state, encoded) = self.encode(message, bytes_max);
         let length = encoded?;
         state.room = state.room.saturating_sub(length);
         knock(state);
         Ok(())
+    }
+
+    /// Encodes the only message of a call that has not begun.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
+    pub(crate) fn encode_whole<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
+        let (mut state, encoded) = self.encode(message, bytes_max);
+        state.outbound_ended = true;
+        drop(state);
+        encoded.map(|_| ())
+    }
+
+    /// Encodes `message` into the outbound buffer, outside of the lock.
+    fn encode<P: Payload>(
+        &self,
+        message: &P,
+        bytes_max: usize,
+    ) -> (MutexGuard<'_, CellState>, Result<usize, Status>) {
+        let mut lent = LentOutbound::of(self);
+        let encoded = encode_framed(message, bytes_max, &mut lent.bytes);
+        (lent.give_back(), encoded)
     }
 
     /// Ready when there is room to send.
@@ -220,33 +243,54 @@ impl CallCell {
     pub(crate) fn taken(&self, bytes: usize) {
         let mut state = self.lock();
         state.taken_bytes += PREFIX_LEN + bytes;
-        if state.taken_bytes >= RELEASE_BYTES {
+        if state.taken_bytes >= state.release_bytes {
             knock(state);
         }
     }
 
-    /// The user gives the call up: a caller cancels it, a handler drops what still arrives.
+    /// The user gives the call up: a caller cancels it, which is its end for the other half of the call too; a handler drops what
+    /// still arrives.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         if state.status.is_some() {
             return;
         }
+        let mut wakers = [None, None];
         match state.side {
-            Side::Caller => state.cancelled = true,
+            Side::Caller => {
+                state.cancelled = true;
+                wakers = state.end(Status::cancelled("the call was given up by its caller"));
+            }
             Side::Handler => state.inbound_discarded = true,
         }
         knock(state);
+        for waker in wakers.into_iter().flatten() {
+            waker.wake();
+        }
     }
 
-    /// Makes a cell that only the caller holds ready for another call. False, and nothing done, when somebody else holds it too.
-    pub(crate) fn recycle(cell: &mut Arc<Self>) -> bool {
-        match Arc::get_mut(cell) {
-            Some(only) => {
-                only.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).reset();
-                true
-            }
-            None => false,
-        }
+    /// The reader leaves, and does not want what it has not read: `queue` and what still arrives.
+    pub(crate) fn abandon_reading(&self, queue: &mut Inbound) {
+        let bytes = queue.discard();
+        let mut state = self.lock();
+        state.taken_bytes += bytes;
+        state.inbound.adopt_used(queue);
+        drop(state);
+        self.abandon();
+    }
+
+    /// The reader has read to the end and leaves: what its queue is done with goes back.
+    pub(crate) fn finish_reading(&self, queue: &mut Inbound) {
+        self.lock().inbound.adopt_used(queue);
+    }
+
+    /// Makes a cell that only the caller holds ready for another call, and returns the memory that it keeps in bytes. None, and
+    /// nothing done, when somebody else holds it too.
+    pub(crate) fn recycle(cell: &mut Arc<Self>) -> Option<usize> {
+        let only = Arc::get_mut(cell)?;
+        let state = only.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.reset();
+        Some(state.memory_bytes())
     }
 }
 
@@ -283,6 +327,11 @@ impl CellState {
         }
     }
 
+    /// Handler: whether the metadata that goes ahead of the first message is on its way.
+    pub(crate) fn has_sent_metadata(&self) -> bool {
+        self.metadata_sent || self.metadata_out_due || !self.outbound.is_empty()
+    }
+
     pub(crate) fn check_metadata(&mut self) -> Poll<Result<(), Status>> {
         match &self.status {
             Some(status) if !self.metadata_arrived && status.code() != Code::Ok => {
@@ -304,17 +353,35 @@ impl CellState {
         }
     }
 
-    /// What the connection has to credit for messages that the reader took, as the engine counts it: without the prefix that
-    /// it adds itself.
+    /// The connection is one whose peer may send so many bytes ahead on a stream.
+    pub(crate) fn set_window(&mut self, stream_window_bytes: u32) {
+        self.release_bytes = (stream_window_bytes as usize / 4).min(RELEASE_BYTES_MAX);
+    }
+
+    /// What the connection has to credit for messages that the reader took or does not want, as the engine counts it: without the
+    /// prefix that it adds itself.
     pub(crate) fn take_releases(&mut self) -> Option<usize> {
+        if self.inbound_discarded {
+            self.taken_bytes += self.inbound.discard();
+        }
         std::mem::take(&mut self.taken_bytes).checked_sub(PREFIX_LEN)
     }
 
-    /// Ends the call for its user. Returns the wakers to call once the lock is gone.
+    /// Ends the call for its user; a call that has ended keeps its first status. Returns the wakers to call once the lock is gone.
     pub(crate) fn end(&mut self, status: Status) -> [Option<Waker>; 2] {
         self.inbound_ended = true;
-        self.status = Some(status);
+        self.status.get_or_insert(status);
         [self.receive_waker.take(), self.send_waker.take()]
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let maps = [&self.metadata_out, &self.trailers_out, &self.metadata_in, &self.trailers_in];
+        size_of::<CallCell>()
+            + self.outbound.capacity()
+            + self.inbound.memory_bytes()
+            + maps.into_iter().map(MetadataMap::memory_bytes).sum::<usize>()
+            + self.path.capacity()
+            + self.arena.retained_bytes()
     }
 
     fn reset(&mut self) {
@@ -329,10 +396,11 @@ impl CellState {
         self.metadata_out_due = false;
         self.metadata_sent = false;
         self.trailers_out.clear();
-        self.inbound.clear();
+        self.inbound.reset();
         self.inbound_ended = false;
         self.inbound_discarded = false;
         self.taken_bytes = 0;
+        self.release_bytes = 0;
         self.metadata_in.clear();
         self.metadata_arrived = false;
         self.trailers_in.clear();
@@ -346,6 +414,39 @@ impl CellState {
         self.path.clear();
         self.deadline = None;
         self.attempts = 0;
+        self.moves = 0;
+    }
+}
+
+/// The outbound buffer of a cell in the hands of user code, which may panic: then the messages before are back as they were.
+struct LentOutbound<'c> {
+    cell: &'c CallCell,
+    bytes: Vec<u8>,
+    /// How many of the bytes are of messages before.
+    whole: usize,
+}
+
+impl<'c> LentOutbound<'c> {
+    fn of(cell: &'c CallCell) -> Self {
+        let bytes = std::mem::take(&mut cell.lock().outbound);
+        Self { cell, whole: bytes.len(), bytes }
+    }
+
+    /// Puts the buffer back with everything in it.
+    fn give_back(mut self) -> MutexGuard<'c, CellState> {
+        let mut state = self.cell.lock();
+        state.outbound = std::mem::take(&mut self.bytes);
+        self.whole = 0;
+        state
+    }
+}
+
+impl Drop for LentOutbound<'_> {
+    fn drop(&mut self) {
+        if self.whole > 0 {
+            self.bytes.truncate(self.whole);
+            self.cell.lock().outbound = std::mem::take(&mut self.bytes);
+        }
     }
 }
 

@@ -155,11 +155,11 @@ fn rule_3_a_cell_with_a_leaked_handle_is_not_recycled() {
     let mut cell = Arc::new(CallCell::default());
     arrive(&cell, b"of the first call");
     let leaked = Streaming::<Raw>::new(cell.clone(), None);
-    assert!(!CallCell::recycle(&mut cell));
+    assert!(CallCell::recycle(&mut cell).is_none());
     assert!(!cell.lock().inbound.is_empty(), "nothing was touched");
 
     drop(leaked);
-    assert!(CallCell::recycle(&mut cell));
+    assert!(CallCell::recycle(&mut cell).is_some());
     let state = cell.lock();
     assert!(state.inbound.is_empty() && state.outbound.is_empty() && state.status.is_none());
 }
@@ -176,7 +176,7 @@ fn rule_4_poison_is_ignored() {
     cell.lock().room = 1;
     assert!(cell.send(&Raw::from(b"x".to_vec()), usize::MAX).is_ok());
     let mut cell = cell;
-    assert!(CallCell::recycle(&mut cell));
+    assert!(CallCell::recycle(&mut cell).is_some());
 }
 
 #[test]
@@ -198,7 +198,8 @@ fn rule_5_the_connection_is_told_once_until_it_has_looked() {
     assert_eq!(door.wakes.load(Ordering::Relaxed), 2);
 
     cell.lock().knocked = false;
-    cell.taken(RELEASE_BYTES);
+    cell.lock().set_window(64 * 1024);
+    cell.taken(RELEASE_BYTES_MAX);
     assert_eq!(door.wakes.load(Ordering::Relaxed), 3, "a peer that may run dry is worth a knock");
 
     cell.lock().knocked = false;
@@ -242,4 +243,153 @@ fn a_sender_waits_without_room_and_one_message_may_overshoot() {
     assert!(cell.poll_room(&cx).is_ready());
     assert!(cell.send(&Raw::from(vec![0; 50]), usize::MAX).is_ok());
     assert!(cell.poll_room(&cx).is_pending());
+}
+
+/// Encodes to another length than it says, or panics in the middle.
+#[derive(Default)]
+struct Faulty {
+    announced: usize,
+    encoded: usize,
+    panics: bool,
+}
+
+impl Payload for Faulty {
+    fn encoded_len(&self) -> usize {
+        self.announced
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(std::iter::repeat_n(b'x', self.encoded));
+        assert!(!self.panics, "the message does not like to be encoded");
+    }
+
+    fn decode_from(&mut self, _body: &mut MessageBuf<'_>) -> Result<(), Status> {
+        assert!(!self.panics, "the message does not like to be decoded");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_message_that_lies_about_its_length_is_refused_and_leaves_nothing_behind() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    assert!(cell.send(&Raw::from(b"before".to_vec()), usize::MAX).is_ok());
+    for (announced, encoded) in [(5, 4), (5, 6), (0, 1), (1, 0)] {
+        let refused = cell.send(&Faulty { announced, encoded, panics: false }, usize::MAX).unwrap_err();
+        assert_eq!(refused.code(), Code::Internal);
+    }
+    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before");
+}
+
+#[test]
+fn rule_4_a_message_that_panics_while_it_is_encoded_takes_no_other_with_it() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    assert!(cell.send(&Raw::from(b"before".to_vec()), usize::MAX).is_ok());
+    let faulty = Faulty { announced: 5, encoded: 3, panics: true };
+    assert!(catch_unwind(AssertUnwindSafe(|| cell.send(&faulty, usize::MAX))).is_err());
+    assert!(cell.send(&Raw::from(b"behind".to_vec()), usize::MAX).is_ok());
+    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before\0\0\0\0\x06behind");
+}
+
+#[test]
+fn rule_4_metadata_survives_a_change_that_panics() {
+    let cell = Arc::new(CallCell::default());
+    let mut replies = Replies::<Raw>::new(cell.clone(), usize::MAX);
+    replies.metadata(|metadata| metadata.insert("x-set", "before")).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| replies.metadata(|_| panic!("no"))));
+    assert!(panicked.is_err());
+    assert_eq!(cell.lock().metadata_out.get("x-set"), Some("before"));
+}
+
+#[test]
+fn metadata_that_was_sent_is_not_taken_out_of_the_cell_again() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    let mut replies = Replies::<Raw>::new(cell.clone(), usize::MAX);
+    replies.metadata(|metadata| metadata.insert("x-set", "before")).unwrap();
+    assert!(ready(replies.send(&Raw::default())).is_some_and(|sent| sent.is_ok()));
+    replies.metadata(|metadata| {
+        // The connection may look at this moment.
+        assert_eq!(cell.lock().metadata_out.get("x-set"), Some("before"));
+        metadata.insert("x-set", "too late").unwrap();
+    });
+    assert_eq!(cell.lock().metadata_out.get("x-set"), Some("before"));
+}
+
+#[test]
+fn a_message_that_panics_while_it_is_decoded_counts_as_taken_with_its_block() {
+    let mut pool = Pool::new();
+    let mut queue = Inbound::default();
+    let mut block = pool.take(8 * 1024);
+    block.extend_from_slice(&[7; 8 * 1024]);
+    queue.push(Body::Block(block), &mut pool);
+    queue.push(Body::Lent(b"next"), &mut pool);
+    let panicked = catch_unwind(AssertUnwindSafe(|| queue.take(|_| panic!("no"))));
+    assert!(panicked.is_err());
+    assert_eq!(queue.take(<[u8]>::to_vec), Some((b"next".to_vec(), 4)));
+    queue.give_used(&mut pool);
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn a_caller_that_gives_up_wakes_its_own_other_half() {
+    let cell = Arc::new(CallCell::default());
+    let waker = NosyWaker::new(&cell);
+    let task = Waker::from(waker.clone());
+    let mut queue = Inbound::default();
+    assert!(cell.poll_inbound(&Context::from_waker(&task), &mut queue).is_pending());
+    cell.abandon();
+    assert_eq!(waker.wakes.load(Ordering::Relaxed), 1);
+    let Poll::Ready(Err(status)) = cell.poll_inbound(&Context::from_waker(&task), &mut queue) else {
+        panic!("the reader still waits");
+    };
+    assert_eq!(status.code(), Code::Cancelled);
+    let wakers = cell.lock().end(Status::unavailable("what came later"));
+    assert!(wakers.into_iter().flatten().next().is_none());
+    assert_eq!(cell.lock().status.as_ref().map(Status::code), Some(Code::Cancelled), "the first end counts");
+}
+
+#[test]
+fn what_a_handler_does_not_read_is_credited_and_its_blocks_go_back() {
+    let mut pool = Pool::new();
+    let cell = Arc::new(CallCell::default());
+    cell.lock().side = Side::Handler;
+    let mut requests = Streaming::<Raw>::new(cell.clone(), None);
+    let large = |pool: &mut Pool| {
+        let mut block = pool.take(8 * 1024);
+        block.extend_from_slice(&[7; 8 * 1024]);
+        Body::Block(block)
+    };
+    {
+        let mut state = cell.lock();
+        state.inbound.push(Body::Lent(b"read"), &mut pool);
+        state.inbound.push(large(&mut pool), &mut pool);
+    }
+    assert!(ready(requests.message()).is_some_and(|message| message.is_ok()));
+    cell.lock().inbound.push(large(&mut pool), &mut pool);
+    drop(requests);
+
+    let mut state = cell.lock();
+    assert!(state.inbound_discarded && state.knocked);
+    let whole = (PREFIX_LEN + 4) + 2 * (PREFIX_LEN + 8 * 1024);
+    assert_eq!(state.take_releases(), Some(whole - PREFIX_LEN));
+    state.inbound.give_used(&mut pool);
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
+fn a_reader_reports_before_a_small_window_runs_dry() {
+    for (window, knocks_at) in
+        [(64 * 1024, RELEASE_BYTES_MAX), (16 << 20, RELEASE_BYTES_MAX), (1_000, 250), (1, 0)]
+    {
+        let cell = Arc::new(CallCell::default());
+        cell.lock().set_window(window);
+        let mut taken = 0;
+        while !cell.lock().knocked {
+            taken += PREFIX_LEN;
+            cell.taken(0);
+        }
+        assert!((knocks_at..knocks_at + 2 * PREFIX_LEN).contains(&taken), "{window}: knocked at {taken}");
+    }
 }
