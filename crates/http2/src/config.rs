@@ -11,6 +11,10 @@ pub struct Config {
     /// Client: how many streams are opened before the server's SETTINGS have said how many it takes. Default 100, what RFC 9113
     /// §6.5.2 recommends servers to allow at least.
     pub streams_assumed: u32,
+    /// Client: the highest stream id. After it [`open`](crate::Connection::open) says
+    /// [`Exhausted`](crate::OpenError::Exhausted), and further requests need another connection (RFC 9113 §5.1.1). At most 2^31-1,
+    /// cut to that. Default three quarters of it, so that no two ends argue about the last ones.
+    pub stream_id_max: u32,
     /// Receive window of each stream in bytes (SETTINGS_INITIAL_WINDOW_SIZE), and so the most bytes that the peer can have sent
     /// on a stream before the application took them. 1 to 2^31-1, cut to that. Default 64 KiB.
     pub stream_window_bytes: u32,
@@ -94,6 +98,7 @@ impl Default for Config {
         Self {
             streams_max: 1_000,
             streams_assumed: 100,
+            stream_id_max: (1 << 31) / 4 * 3,
             stream_window_bytes: 64 * 1024,
             connection_window_bytes: 1024 * 1024,
             frame_bytes_max: 16_384,

@@ -1,7 +1,7 @@
 //! What the peer has said in its SETTINGS (RFC 9113 §6.5), and what we say in ours.
 
 use crate::flow::{WINDOW_INITIAL, WINDOW_MAX};
-use crate::frame::Setting;
+use crate::frame::{STREAM_ID_MAX, Setting};
 use crate::{Config, Error, ErrorCode, Role};
 
 /// The largest frame payload before SETTINGS say otherwise, and the smallest that they may say (RFC 9113 §6.5.2).
@@ -56,6 +56,7 @@ impl PeerSettings {
 /// Brings the values of a configuration that the protocol bounds within its bounds.
 pub(crate) fn within_bounds(config: Config) -> Config {
     Config {
+        stream_id_max: config.stream_id_max.min(STREAM_ID_MAX),
         stream_window_bytes: config.stream_window_bytes.clamp(1, WINDOW_MAX),
         connection_window_bytes: config.connection_window_bytes.clamp(WINDOW_INITIAL, WINDOW_MAX),
         frame_bytes_max: config.frame_bytes_max.clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX),

@@ -5,5 +5,6 @@
 mod common;
 mod flow_control;
 mod hpack;
+mod lifecycle;
 mod peer;
 mod service;

@@ -253,6 +253,8 @@ pub(crate) struct Peer {
     credited: HashMap<u32, u64>,
     /// What [`send_content`](Peer::send_content) has used of it.
     spent: HashMap<u32, u64>,
+    /// The connection ended with a reset (RST of TCP), which may have cost bytes that the other side had sent.
+    was_reset: bool,
     decoder: Decoder,
     /// The SETTINGS that the other side began with.
     pub(crate) settings: Vec<(u16, u32)>,
@@ -279,7 +281,8 @@ impl Peer {
         Self::new(TcpStream::connect(address).expect("the server accepts"))
     }
 
-    fn new(socket: TcpStream) -> Self {
+    /// One end of a connection that stands.
+    pub(crate) fn new(socket: TcpStream) -> Self {
         socket.set_nodelay(true).expect("TCP");
         socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
         socket.set_write_timeout(Some(PATIENCE)).expect("not zero");
@@ -289,6 +292,7 @@ impl Peer {
             put_aside: VecDeque::new(),
             credited: HashMap::new(),
             spent: HashMap::new(),
+            was_reset: false,
             decoder: Decoder::new(4_096),
             settings: Vec::new(),
             next_stream: 1,
@@ -484,6 +488,17 @@ impl Peer {
         while self.try_next().is_some() {}
     }
 
+    /// The same, and the other side has closed in order (FIN of TCP), so that nothing was lost.
+    pub(crate) fn expect_orderly_end(&mut self) {
+        self.expect_end();
+        assert!(!self.was_reset, "the connection was reset");
+    }
+
+    /// The socket, for what frames cannot say.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
     /// Takes the id of a new stream.
     pub(crate) fn take_stream(&mut self) -> u32 {
         self.next_stream += 2;
@@ -554,7 +569,10 @@ impl Peer {
             match self.socket.read(&mut scratch) {
                 Ok(0) => return false,
                 Ok(read) => self.unread.extend(&scratch[..read]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    self.was_reset = true;
+                    return false;
+                }
                 Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
             }
         }

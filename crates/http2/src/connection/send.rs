@@ -7,7 +7,7 @@ use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field};
 
 use super::{Connection, Role};
 use crate::flow::{ReceiveWindow, SendWindow};
-use crate::frame::{self, HEAD_BYTES, Head, Kind, STREAM_ID_MAX, flag};
+use crate::frame::{self, HEAD_BYTES, Head, Kind, flag};
 use crate::stream::{Section, State, Stream, StreamKey};
 use crate::waiting::{Chunk, End, Waiting};
 use crate::{OpenError, SendError};
@@ -26,7 +26,7 @@ impl Connection {
         if self.role == Role::Server || self.is_going_away() {
             return Err(OpenError::GoingAway);
         }
-        if self.next_id > STREAM_ID_MAX {
+        if self.next_id > self.config.stream_id_max {
             return Err(OpenError::Exhausted);
         }
         if self.streams.len() >= self.streams_allowed() {

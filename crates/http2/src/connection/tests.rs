@@ -7,7 +7,7 @@ use crate::frame::STREAM_ID_MAX;
 
 #[test]
 fn r39_a_client_that_has_used_all_stream_ids_says_so() {
-    let mut client = Connection::new(Role::Client, Config::default());
+    let mut client = Connection::new(Role::Client, Config { stream_id_max: u32::MAX, ..Config::default() });
     client.next_id = STREAM_ID_MAX - 2;
     let (mut pool, mut out) = (Pool::new(), Output::new());
     let mut env = Env { now: Instant::ZERO, pool: &mut pool, out: &mut out };
@@ -17,6 +17,18 @@ fn r39_a_client_that_has_used_all_stream_ids_says_so() {
         assert_eq!(client.stream_id(stream), Some(id));
     }
     assert_eq!(client.open(&mut env, request, true), Err(OpenError::Exhausted));
+}
+
+#[test]
+fn r39_a_client_leaves_the_last_quarter_of_the_stream_ids_alone() {
+    let mut client = Connection::new(Role::Client, Config::default());
+    client.next_id = 0x5fff_ffff;
+    let (mut pool, mut out) = (Pool::new(), Output::new());
+    let mut env = Env { now: Instant::ZERO, pool: &mut pool, out: &mut out };
+    let request = [Field::new(b":method", b"GET")];
+    assert!(client.open(&mut env, request, true).is_ok());
+    assert_eq!(client.open(&mut env, request, true), Err(OpenError::Exhausted));
+    assert!(!client.is_going_away(), "the streams that are open go on");
 }
 
 #[test]
