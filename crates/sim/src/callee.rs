@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fulmar_base::{Block, Closed, DeadlineHeap, Endpoint, Env, Input, Instant, TaskId};
-use fulmar_grpc::{Body, CallKey, Code, Config, Event, MetadataMap, Routes, Server, Status};
+use fulmar_grpc::{Body, CallKey, Code, Config, Event, Gone, MetadataMap, Routes, Server, Status};
 
 use crate::caller::{Ask, CALL_ID, PATH, hold, prefix};
 use crate::ledger::SharedLedger;
@@ -12,6 +12,8 @@ use crate::plan::{Answer, Direction, Plan, Way, is_message, write_message};
 pub(crate) struct Callee {
     server: Server,
     ledger: SharedLedger,
+    /// The number of the connection.
+    connection: u64,
     serving: BTreeMap<CallKey, Serving>,
     timers: DeadlineHeap<Timer>,
     metadata: MetadataMap,
@@ -37,12 +39,13 @@ enum Timer {
 }
 
 impl Callee {
-    pub(crate) fn new(config: Config, ledger: SharedLedger) -> Self {
+    pub(crate) fn new(config: Config, ledger: SharedLedger, connection: u64) -> Self {
         let mut routes = Routes::new();
         routes.add(PATH).expect("the path is one");
         Self {
             server: Server::new(config, Arc::new(routes)),
             ledger,
+            connection,
             serving: BTreeMap::new(),
             timers: DeadlineHeap::new(),
             metadata: MetadataMap::new(),
@@ -73,9 +76,9 @@ impl Callee {
                 if let Some(serving) = self.serving.get_mut(&call) {
                     serving.half_closed = true;
                     let (id, all) = (serving.plan.id, serving.received == serving.plan.requests.len());
-                    self.ledger
-                        .borrow_mut()
-                        .check(all, || format!("call {id} half-closed before its last message"));
+                    let mut ledger = self.ledger.borrow_mut();
+                    ledger.check(all, || format!("call {id} half-closed before its last message"));
+                    ledger.received_all(id, Direction::Request);
                 }
                 self.answer(env, call);
             }
@@ -91,8 +94,8 @@ impl Callee {
         let Some(id) = self.metadata.get(CALL_ID).and_then(|id| id.parse().ok()) else {
             return ledger.check(false, || "a call came without its number".into());
         };
-        ledger.note(env.now, "begin", [id, 0, 0]);
-        ledger.begin(id);
+        ledger.note("call", "begins (call, connection):", [id, self.connection, 0]);
+        ledger.begin(id, self.connection);
         let plan = ledger.plan(id);
         drop(ledger);
         let serving = Serving {
@@ -118,9 +121,10 @@ impl Callee {
             .requests
             .get(index)
             .is_some_and(|&len| is_message(body.as_slice(), plan.id, Direction::Request, index, len));
-        self.ledger
-            .borrow_mut()
-            .check(right, || format!("call {} got something else for request {index}", plan.id));
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.check(right, || format!("call {} got something else for request {index}", plan.id));
+        ledger.received(plan.id, Direction::Request, body.len());
+        drop(ledger);
         serving.held.push_back(hold(body));
         self.timers.insert(env.now + plan.hold, Timer::Take(call));
         self.answer(env, call);
@@ -138,7 +142,10 @@ impl Callee {
         // A unary answer leaves in one go, after the thinking.
         if !plan.is_unary() {
             while serving.sent < allowed && self.server.may_send(call) > 0 {
-                send(&mut self.server, env, call, plan, serving.sent, &mut self.message);
+                // A call that is over refuses, and its end is an event.
+                if send(&mut self.server, env, call, plan, serving.sent, &mut self.message).is_ok() {
+                    self.ledger.borrow_mut().sent(plan.id, Direction::Reply, plan.replies[serving.sent]);
+                }
                 serving.sent += 1;
             }
         }
@@ -155,9 +162,10 @@ impl Callee {
         let plan = &serving.plan;
         self.metadata.clear();
         self.metadata.append(CALL_ID, &plan.id.to_string()).expect("the value is legal");
-        self.ledger.borrow_mut().note(env.now, "finish", [plan.id, plan.outcome as u64, 0]);
+        self.ledger.borrow_mut().note("call", "is answered (call, code):", [plan.id, plan.outcome as u64, 0]);
         // A call that is over refuses, and its end is an event.
         let _ = if plan.is_unary() {
+            self.ledger.borrow_mut().sent(plan.id, Direction::Reply, plan.replies[0]);
             let write =
                 |into: &mut Vec<u8>| write_message(into, plan.id, Direction::Reply, 0, plan.replies[0]);
             self.server.reply(env, call, &self.metadata, plan.replies[0], write, &self.metadata)
@@ -175,7 +183,7 @@ impl Callee {
             return self.ledger.borrow_mut().check(false, || "a call finished that was over".into());
         };
         let numbers = [serving.plan.id, serving.received as u64, serving.sent as u64];
-        self.ledger.borrow_mut().note(env.now, "served", numbers);
+        self.ledger.borrow_mut().note("call", "is served (call, requests, replies):", numbers);
         serving.held.into_iter().filter_map(|(block, _)| block).for_each(|block| env.pool.give(block));
     }
 
@@ -201,17 +209,16 @@ fn send(
     plan: &Plan,
     index: usize,
     message: &mut Vec<u8>,
-) {
+) -> Result<(), Gone> {
     let len = plan.replies[index];
     let write = |into: &mut Vec<u8>| write_message(into, plan.id, Direction::Reply, index, len);
     if index == 0 && plan.id.is_multiple_of(3) {
         let mut metadata = MetadataMap::new();
         metadata.append(CALL_ID, &plan.id.to_string()).expect("the value is legal");
-        let _ = server.send_headers(env, call, &metadata);
+        server.send_headers(env, call, &metadata)?;
     }
     message.clear();
-    // A call that is over refuses, and its end is an event.
-    let _ = match plan.way {
+    match plan.way {
         Way::Encoded => server.encode_message(env, call, len, write),
         Way::Message => {
             write(message);
@@ -228,7 +235,7 @@ fn send(
             write(message);
             server.send_framed_slice(env, call, message)
         }
-    };
+    }
 }
 
 impl Endpoint for Callee {

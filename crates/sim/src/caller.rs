@@ -18,6 +18,10 @@ pub(crate) const CALL_ID: &str = "sim-call";
 pub(crate) struct Caller {
     client: Client,
     ledger: SharedLedger,
+    /// Whose end it is.
+    node: usize,
+    /// The number of the connection.
+    connection: u64,
     running: BTreeMap<CallKey, Running>,
     timers: DeadlineHeap<Timer>,
     /// Whether calls may be started: after Ready, or from the start, until a start is refused or the server goes away.
@@ -52,12 +56,20 @@ enum Timer {
 }
 
 impl Caller {
-    /// With `eager` the end starts calls before it has heard from the server, and is refused what the server does not allow.
-    pub(crate) fn new(config: Config, ledger: SharedLedger, eager: bool) -> Self {
+    /// The end of a client on a connection, by their numbers. With `eager` it starts calls before it has heard from the server, and
+    /// is refused what the server does not allow.
+    pub(crate) fn new(
+        config: Config,
+        ledger: SharedLedger,
+        (node, connection): (usize, u64),
+        eager: bool,
+    ) -> Self {
         let identity = ClientIdentity { scheme: "http".into(), authority: "sim".into() };
         Self {
             client: Client::new(config, identity),
             ledger,
+            node,
+            connection,
             running: BTreeMap::new(),
             timers: DeadlineHeap::new(),
             takes_calls: eager,
@@ -68,6 +80,16 @@ impl Caller {
 
     pub(crate) fn calls(&self) -> usize {
         self.client.calls()
+    }
+
+    /// Whether calls may be started.
+    pub(crate) const fn takes_calls(&self) -> bool {
+        self.takes_calls
+    }
+
+    /// Whether the server takes no more calls here.
+    pub(crate) fn is_going_away(&self) -> bool {
+        self.client.going_away().is_some()
     }
 
     fn drain(&mut self, env: &mut Env<'_>, input: &Input<'_>) -> Result<(), Closed> {
@@ -97,14 +119,15 @@ impl Caller {
     fn start_waiting(&mut self, env: &mut Env<'_>) {
         while self.takes_calls {
             let mut ledger = self.ledger.borrow_mut();
-            let Some(id) = ledger.waiting.pop_front() else { return };
+            let Some(id) = ledger.waiting[self.node].pop_front() else { return };
             let plan = ledger.plan(id);
-            ledger.note(env.now, "start", [id, plan.requests.len() as u64, plan.replies.len() as u64]);
+            let numbers = [id, plan.requests.len() as u64, plan.replies.len() as u64];
+            ledger.note("call", "starts (call, requests, replies):", numbers);
             drop(ledger);
             if let Err(error) = self.start(env, plan) {
                 self.takes_calls = false;
                 let mut ledger = self.ledger.borrow_mut();
-                ledger.waiting.push_front(id);
+                ledger.waiting[self.node].push_front(id);
                 ledger.check(matches!(error, StartError::Busy | StartError::GoingAway), || {
                     format!("call {id} could not be started: {error:?}")
                 });
@@ -131,7 +154,9 @@ impl Caller {
             let plan = &running.plan;
             write_message(&mut self.message, plan.id, Direction::Request, 0, plan.requests[0]);
             running.sent = 1;
-            self.client.start(env, start, Some(&self.message), true)?
+            let call = self.client.start(env, start, Some(&self.message), true)?;
+            self.ledger.borrow_mut().sent(plan.id, Direction::Request, self.message.len());
+            call
         } else {
             self.client.start(env, start, None, false)?
         };
@@ -151,8 +176,7 @@ impl Caller {
             let len = plan.requests[index];
             running.sent += 1;
             let write = |into: &mut Vec<u8>| write_message(into, plan.id, Direction::Request, index, len);
-            // A call that is over refuses, and its end is an event.
-            let _ = match plan.way {
+            let sent = match plan.way {
                 Way::Encoded => self.client.encode_message(env, call, len, write),
                 Way::Message => {
                     self.message.clear();
@@ -172,6 +196,10 @@ impl Caller {
                     self.client.send_framed_slice(env, call, &self.message)
                 }
             };
+            // A call that is over refuses, and its end is an event.
+            if sent.is_ok() {
+                self.ledger.borrow_mut().sent(plan.id, Direction::Request, len);
+            }
         }
         if running.sent == running.plan.requests.len() && !running.half_closed {
             running.half_closed = true;
@@ -199,9 +227,10 @@ impl Caller {
             .replies
             .get(index)
             .is_some_and(|&len| is_message(body.as_slice(), plan.id, Direction::Reply, index, len));
-        self.ledger
-            .borrow_mut()
-            .check(right, || format!("call {} got something else for reply {index}", plan.id));
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.check(right, || format!("call {} got something else for reply {index}", plan.id));
+        ledger.received(plan.id, Direction::Reply, body.len());
+        drop(ledger);
         running.held.push_back(hold(body));
         self.timers.insert(env.now + plan.hold, Timer::Take(call));
     }
@@ -215,11 +244,11 @@ impl Caller {
         let mut ledger = self.ledger.borrow_mut();
         let plan = &running.plan;
         if unprocessed {
-            ledger.note(env.now, "unprocessed", [plan.id, status.code() as u64, 0]);
+            ledger.note("call", "was not processed (call, code):", [plan.id, status.code() as u64, 0]);
             ledger.check(status.code() == Code::Unavailable, || {
                 format!("call {} was not processed, but ended with {status:?}", plan.id)
             });
-            ledger.retry(plan.id);
+            ledger.retry(self.node, plan.id);
         } else {
             if status.code() == plan.outcome {
                 let told = self.metadata.get(CALL_ID).map(str::to_owned);
@@ -227,7 +256,7 @@ impl Caller {
                     format!("call {} got the trailers of call {told:?}", plan.id)
                 });
             }
-            ledger.finish(env.now, plan, status.code(), status.message(), running.received);
+            ledger.finish(self.connection, plan, status.code(), status.message(), running.received);
         }
         drop(ledger);
         self.end(env, running);
@@ -249,7 +278,8 @@ impl Caller {
                 let Some(mut running) = self.running.remove(&call) else { return };
                 running.cancel = None;
                 let mut ledger = self.ledger.borrow_mut();
-                ledger.note(env.now, "cancel", [running.plan.id, running.received as u64, 0]);
+                let numbers = [running.plan.id, running.received as u64, 0];
+                ledger.note("call", "is cancelled (call, replies):", numbers);
                 ledger.cancel(running.plan.id);
                 drop(ledger);
                 self.client.cancel(env, call);

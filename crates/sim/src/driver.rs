@@ -1,32 +1,69 @@
+use std::cell::RefCell;
 use std::io::IoSlice;
+use std::rc::Rc;
+use std::time::Duration;
 
 use fulmar_base::{Buffer, Closed, Env, Instant, Output, Pool, Transport};
 
+use crate::link::Ending;
+use crate::tap::Tap;
 use crate::{Link, Trace};
+
+/// The memory of a node, which its connections share. All on one thread, one at a time.
+pub(crate) type SharedPool = Rc<RefCell<Pool>>;
 
 /// Drives one end of a connection by the loop contract of [`fulmar_base::Endpoint`], as a reactor does, in virtual time.
 pub struct Driver<T> {
-    name: &'static str,
+    name: String,
     transport: T,
-    pool: Pool,
+    pool: SharedPool,
     out: Output,
     unread: Buffer,
+    /// How far the clock of this end is ahead of the world's.
+    ahead: Duration,
+    /// Nothing is read before.
+    deaf_until: Instant,
+    /// Blocks taken from the pool and not given back.
+    blocks: isize,
+    tap: Option<Tap>,
     started: bool,
     closed: Option<Closed>,
+    told: bool,
 }
 
 impl<T: Transport> Driver<T> {
-    /// A new end of a connection. `name` is what the trace calls it.
-    pub fn new(name: &'static str, transport: T) -> Self {
+    /// A new end of a connection, with a pool of its own. `name` is what the trace calls it.
+    pub fn new(name: impl Into<String>, transport: T) -> Self {
+        Self::of_node(name, transport, SharedPool::default(), Duration::ZERO, None)
+    }
+
+    /// A new end on a node with this pool, whose clock is so far ahead, watched by `tap`.
+    pub(crate) fn of_node(
+        name: impl Into<String>,
+        transport: T,
+        pool: SharedPool,
+        ahead: Duration,
+        tap: Option<Tap>,
+    ) -> Self {
         Self {
-            name,
+            name: name.into(),
             transport,
-            pool: Pool::new(),
+            pool,
             out: Output::new(),
             unread: Buffer::new(),
+            ahead,
+            deaf_until: Instant::ZERO,
+            blocks: 0,
+            tap,
             started: false,
             closed: None,
+            told: false,
         }
+    }
+
+    /// What the trace calls the end.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The end that is driven.
@@ -44,79 +81,173 @@ impl<T: Transport> Driver<T> {
         self.closed.as_ref()
     }
 
+    /// Why the end has given up by itself, until it is told that its connection is gone.
+    pub fn failure(&self) -> Option<Closed> {
+        self.closed.clone().filter(|_| !self.told)
+    }
+
+    /// Whether the end was told that its connection is gone: nothing more happens here.
+    pub fn is_over(&self) -> bool {
+        self.told
+    }
+
     /// Bytes that wait to be written.
     pub fn waiting(&self) -> usize {
         self.out.len()
     }
 
+    /// Bytes of memory that wait on the world: what is to be written, and what was read and is no whole frame yet.
+    pub fn memory_bytes(&self) -> (usize, usize) {
+        (self.out.capacity(), self.unread.len())
+    }
+
     /// Blocks the end holds.
-    pub fn blocks(&self) -> usize {
-        self.pool.outstanding()
+    pub fn blocks(&self) -> isize {
+        self.blocks
     }
 
     /// When the end wants to be called again, whatever arrives.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.closed.is_some() { None } else { self.transport.next_deadline() }
+        if self.closed.is_some() {
+            return None;
+        }
+        let local = self.transport.next_deadline()?;
+        Some(Instant::ZERO + local.saturating_duration_since(Instant::ZERO + self.ahead))
     }
 
-    /// Lets the end do what is due: take one chunk that has arrived, or see its deadline pass. Then it transmits (as it does in its
-    /// first turn in any case), and what it has to say is written. Returns whether anything happened.
+    /// When the end reads what arrives next, be it the end.
+    pub fn next_read(&self, from: &Link) -> Option<Instant> {
+        if self.closed.is_some() {
+            return None;
+        }
+        let at = if from.ended().is_some() { Instant::ZERO } else { from.next_arrival()? };
+        Some(at.max(self.deaf_until))
+    }
+
+    /// Reads nothing before `until`.
+    pub fn stop_reading(&mut self, until: Instant) {
+        self.deaf_until = until;
+    }
+
+    /// Moves the clock of this end so far ahead.
+    pub fn jump(&mut self, by: Duration) {
+        self.ahead = self.ahead.saturating_add(by);
+    }
+
+    /// Lets the end do what is due: take one chunk that has arrived, or see its deadline pass, or learn that the peer is gone. Then
+    /// it transmits (as it does in its first turn in any case), and what it has to say is written. Returns whether anything happened.
     pub fn turn(&mut self, now: Instant, from: &mut Link, to: &mut Link, trace: &mut Trace) -> bool {
+        if self.told {
+            return false;
+        }
         let mut moved = self.write(now, to, trace);
-        if self.closed.is_none() && from.next_arrival().is_some_and(|at| at <= now) {
+        if self.closed.is_none() && self.deaf_until <= now && from.ended().is_some() {
+            self.on_ending(now, from, trace);
+            return true;
+        }
+        if self.next_read(from).is_some_and(|at| at <= now) {
             self.receive(now, from, trace);
             moved = true;
         } else if self.next_deadline().is_some_and(|at| at <= now) {
-            trace.event(now, self.name, &[2]);
-            self.poke(now, |transport, env| transport.on_deadline(env));
+            trace.event(now, &self.name, "meets its deadline", &[]);
+            self.poke(now, trace, |transport, env| transport.on_deadline(env));
             moved = true;
         } else if moved || !self.started {
-            self.poke(now, |_, _| Ok(()));
+            self.poke(now, trace, |_, _| Ok(()));
         }
         self.started = true;
         self.write(now, to, trace) || moved
     }
 
     /// Gives the end a command.
-    pub fn command(&mut self, now: Instant, command: T::Command) {
-        self.poke(now, |transport, env| transport.on_command(env, command));
+    pub fn command(&mut self, now: Instant, command: T::Command, trace: &mut Trace) {
+        self.poke(now, trace, |transport, env| transport.on_command(env, command));
     }
 
     /// The connection is gone: tells the end, and drops what was not written.
     pub fn close(&mut self, now: Instant, closed: &Closed, trace: &mut Trace) {
-        trace.event(now, self.name, &[3]);
+        if self.told {
+            return;
+        }
+        self.told = true;
+        trace.event(now, &self.name, "closes", &[]);
+        let closed = self.closed.get_or_insert_with(|| closed.clone()).clone();
         trace.bytes(closed.text.as_bytes());
-        let closed = self.closed.clone().unwrap_or_else(|| closed.clone());
-        self.transport.on_close(&mut Env::new(now, &mut self.pool, &mut self.out), &closed);
-        self.closed = Some(closed);
+        trace.line(now, || format!("{:<12} {closed}", self.name));
+        self.lend(now, |transport, env| transport.on_close(env, &closed));
         self.out.clear();
+    }
+
+    /// The end has taken all there is and written all it has to say.
+    pub(crate) fn check_at_rest(&self) {
+        if let Some(tap) = self.tap.as_ref().filter(|_| !self.told) {
+            tap.check_at_rest();
+        }
+    }
+
+    fn on_ending(&mut self, now: Instant, from: &Link, trace: &mut Trace) {
+        let closed = match from.ended() {
+            Some(Ending::Eof) => Closed::peer("the peer closed the connection"),
+            _ => Closed::peer("the peer reset the connection"),
+        };
+        self.close(now, &closed, trace);
     }
 
     fn receive(&mut self, now: Instant, from: &mut Link, trace: &mut Trace) {
         let before = self.unread.len();
         from.read(now, self.unread.tail_mut());
-        trace.event(now, self.name, &[1, (self.unread.len() - before) as u64]);
+        trace.event(now, &self.name, "reads", &[(self.unread.len() - before) as u64]);
         trace.bytes(&self.unread.as_slice()[before..]);
-        let mut consumed = 0;
-        let unread = &mut self.unread;
-        let mut env = Env::new(now, &mut self.pool, &mut self.out);
-        match self.transport.receive(&mut env, unread.as_mut_slice()) {
-            Ok(bytes) => consumed = bytes,
-            Err(closed) => self.closed = Some(closed),
+        let mut unread = std::mem::take(&mut self.unread);
+        match self.lend(now, |transport, env| transport.receive(env, unread.as_mut_slice())) {
+            Ok(consumed) => {
+                assert!(consumed <= unread.len(), "an end consumed more than it was shown");
+                if let Some(tap) = &mut self.tap {
+                    tap.on_taken(&unread.as_slice()[..consumed]);
+                }
+                unread.consume(consumed);
+            }
+            Err(closed) => self.on_failure(closed),
         }
-        assert!(consumed <= self.unread.len(), "an end consumed more than it was shown");
-        self.unread.consume(consumed);
-        self.poke(now, |_, _| Ok(()));
+        self.unread = unread;
+        self.poke(now, trace, |_, _| Ok(()));
     }
 
     /// Pokes the end, and lets it transmit.
-    fn poke(&mut self, now: Instant, poke: impl FnOnce(&mut T, &mut Env<'_>) -> Result<(), Closed>) {
+    fn poke(
+        &mut self,
+        now: Instant,
+        trace: &mut Trace,
+        poke: impl FnOnce(&mut T, &mut Env<'_>) -> Result<(), Closed>,
+    ) {
         if self.closed.is_some() {
             return;
         }
-        let mut env = Env::new(now, &mut self.pool, &mut self.out);
-        let result = poke(&mut self.transport, &mut env).and_then(|()| self.transport.transmit(&mut env));
-        self.closed = result.err();
+        let result = self.lend(now, |transport, env| {
+            poke(transport, env)?;
+            transport.transmit(env)
+        });
+        if let Err(closed) = result {
+            return self.on_failure(closed);
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.on_written(now, &self.name, &self.out, trace);
+        }
+    }
+
+    /// The end has given up. What it has taken before that is not known, so nothing can be said of its answers.
+    fn on_failure(&mut self, closed: Closed) {
+        self.closed = Some(closed);
+        self.tap = None;
+    }
+
+    /// Lends the end what it needs for a call, and keeps the account of its blocks.
+    fn lend<R>(&mut self, now: Instant, call: impl FnOnce(&mut T, &mut Env<'_>) -> R) -> R {
+        let mut pool = self.pool.borrow_mut();
+        let before = pool.outstanding();
+        let result = call(&mut self.transport, &mut Env::new(now + self.ahead, &mut pool, &mut self.out));
+        self.blocks += pool.outstanding() as isize - before as isize;
+        result
     }
 
     fn write(&mut self, now: Instant, to: &mut Link, trace: &mut Trace) -> bool {
@@ -139,7 +270,10 @@ impl<T: Transport> Driver<T> {
             written += accepted;
         }
         if written > 0 {
-            trace.event(now, self.name, &[0, written as u64, self.out.len() as u64]);
+            trace.event(now, &self.name, "writes", &[written as u64, self.out.len() as u64]);
+            if let Some(tap) = &mut self.tap {
+                tap.on_left(written);
+            }
         }
         written > 0
     }

@@ -4,8 +4,6 @@
 mod bytes;
 mod hpack;
 mod http2_bytes;
-mod referee;
-mod wire;
 
 pub use self::hpack::{hpack_decode, hpack_roundtrip};
 pub use self::http2_bytes::{http2_client_bytes, http2_server_bytes};

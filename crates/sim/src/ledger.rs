@@ -2,23 +2,26 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use fulmar_base::Instant;
 use fulmar_grpc::Code;
 
-use crate::plan::{Plan, Scale};
+use crate::plan::{Direction, Plan, Scale};
 
 /// What both ends of a world tell, and what is checked across them: that every call ends exactly once, and as it may.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) seed: u64,
     pub(crate) scale: Scale,
-    /// Calls that wait for a connection that takes them.
-    pub(crate) waiting: VecDeque<u64>,
+    /// Calls of each client that wait for a connection that takes them.
+    pub(crate) waiting: Vec<VecDeque<u64>>,
     /// Calls that have reached the server.
     begun: BTreeSet<u64>,
     ended: BTreeMap<u64, End>,
-    /// Whether a connection was cut: calls may then end with UNAVAILABLE.
-    pub(crate) cut: bool,
+    /// Bytes of messages sent and received, by call and direction.
+    bytes: BTreeMap<(u64, Direction), (usize, usize)>,
+    /// Connections that were cut, or whose ends could take each other for dead: calls on them may end with UNAVAILABLE.
+    pub(crate) harmed: BTreeSet<u64>,
+    /// Whether a clock has jumped: the server may then see a deadline pass before its client does.
+    pub(crate) clocks_jumped: bool,
     notes: Vec<Note>,
     broken: Option<String>,
 }
@@ -35,20 +38,22 @@ pub(crate) enum End {
 /// Something for the trace.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Note {
-    pub(crate) at: Instant,
-    pub(crate) name: &'static str,
+    pub(crate) who: &'static str,
+    pub(crate) what: &'static str,
     pub(crate) numbers: [u64; 3],
 }
 
 impl Ledger {
-    pub(crate) fn new(seed: u64, scale: Scale) -> Self {
+    pub(crate) fn new(seed: u64, scale: Scale, clients: usize) -> Self {
         Self {
             seed,
             scale,
-            waiting: VecDeque::new(),
+            waiting: vec![VecDeque::new(); clients],
             begun: BTreeSet::new(),
             ended: BTreeMap::new(),
-            cut: false,
+            bytes: BTreeMap::new(),
+            harmed: BTreeSet::new(),
+            clocks_jumped: false,
             notes: Vec::new(),
             broken: None,
         }
@@ -58,8 +63,8 @@ impl Ledger {
         Plan::draw(self.seed, id, self.scale)
     }
 
-    pub(crate) fn note(&mut self, at: Instant, name: &'static str, numbers: [u64; 3]) {
-        self.notes.push(Note { at, name, numbers });
+    pub(crate) fn note(&mut self, who: &'static str, what: &'static str, numbers: [u64; 3]) {
+        self.notes.push(Note { who, what, numbers });
     }
 
     pub(crate) fn take_notes(&mut self) -> Vec<Note> {
@@ -77,22 +82,49 @@ impl Ledger {
         self.broken.as_deref()
     }
 
+    /// A message was handed to an engine.
+    pub(crate) fn sent(&mut self, id: u64, direction: Direction, bytes: usize) {
+        self.bytes.entry((id, direction)).or_default().0 += bytes;
+    }
+
+    /// A message came out of an engine.
+    pub(crate) fn received(&mut self, id: u64, direction: Direction, bytes: usize) {
+        let totals = self.bytes.entry((id, direction)).or_default();
+        totals.1 += bytes;
+        let (sent, received) = *totals;
+        self.check(received <= sent, || {
+            format!("call {id}: {received} bytes arrived as {direction:?}, but {sent} were sent")
+        });
+    }
+
+    /// All messages of a direction have arrived, by the word of the engine.
+    pub(crate) fn received_all(&mut self, id: u64, direction: Direction) {
+        let (sent, received) = self.bytes.get(&(id, direction)).copied().unwrap_or_default();
+        self.check(received == sent, || {
+            format!("call {id}: the {direction:?} ended after {received} of {sent} bytes")
+        });
+    }
+
     /// A call has reached the server.
-    pub(crate) fn begin(&mut self, id: u64) {
+    pub(crate) fn begin(&mut self, id: u64, connection: u64) {
         let new = self.begun.insert(id);
         self.check(new, || format!("call {id} reached the server twice"));
         let ended = self.ended.get(&id).copied();
-        self.check(
-            matches!(ended, None | Some(End::Cancelled | End::Status(Code::DeadlineExceeded))),
-            || format!("call {id} reached the server after it had ended with {ended:?}"),
-        );
+        let harmed = self.harmed.contains(&connection);
+        let may = match ended {
+            None | Some(End::Cancelled | End::Status(Code::DeadlineExceeded)) => true,
+            Some(End::Status(Code::Unavailable)) => harmed,
+            Some(End::Status(_)) => false,
+        };
+        self.check(may, || format!("call {id} reached the server after it had ended with {ended:?}"));
     }
 
     /// A call was not processed, by the word of the server: it is started again.
-    pub(crate) fn retry(&mut self, id: u64) {
+    pub(crate) fn retry(&mut self, client: usize, id: u64) {
         let begun = self.begun.contains(&id);
         self.check(!begun, || format!("call {id} is said to be unprocessed, but had reached the server"));
-        self.waiting.push_back(id);
+        self.bytes.retain(|&(call, _), _| call != id);
+        self.waiting[client].push_back(id);
     }
 
     /// The user has cancelled a call.
@@ -100,14 +132,15 @@ impl Ledger {
         self.end(id, End::Cancelled);
     }
 
-    /// A call has ended with a status, after so many replies.
-    pub(crate) fn finish(&mut self, at: Instant, plan: &Plan, code: Code, text: &str, replies: usize) {
+    /// A call on this connection has ended with a status, after so many replies.
+    pub(crate) fn finish(&mut self, connection: u64, plan: &Plan, code: Code, text: &str, replies: usize) {
         let id = plan.id;
-        self.note(at, "finished", [id, code as u64, replies as u64]);
+        self.note("call", "has ended (call, code, replies):", [id, code as u64, replies as u64]);
         self.end(id, End::Status(code));
         let planned = code == plan.outcome;
-        let timed_out = code == Code::DeadlineExceeded && plan.timeout.is_some();
-        let lost = code == Code::Unavailable && self.cut;
+        let timed_out = plan.timeout.is_some()
+            && (code == Code::DeadlineExceeded || code == Code::Cancelled && self.clocks_jumped);
+        let lost = code == Code::Unavailable && self.harmed.contains(&connection);
         self.check(planned || timed_out || lost, || {
             format!("call {id} ended with {code:?} ({text}), planned was {:?}", plan.outcome)
         });
@@ -115,6 +148,9 @@ impl Ledger {
         self.check(!planned || replies == expected, || {
             format!("call {id} ended with {code:?} after {replies} of {expected} replies")
         });
+        if planned {
+            self.received_all(id, Direction::Reply);
+        }
     }
 
     pub(crate) fn ended(&self) -> usize {

@@ -50,6 +50,15 @@ impl Weather {
     }
 }
 
+/// How a direction of a connection ends before its time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All that was sent arrives, and then the end of the file: FIN.
+    Eof,
+    /// What is under way is lost: RST.
+    Reset,
+}
+
 /// One direction of a connection, in virtual time.
 #[derive(Debug)]
 pub struct Link {
@@ -62,8 +71,11 @@ pub struct Link {
     stalled_until: Instant,
     /// When the last byte accepted has been put on the line, as far as `rate` says.
     sent_until: Instant,
+    /// Behind which byte the direction ends, and how.
+    cut: Option<(u64, Ending)>,
     accepted: u64,
     delivered: u64,
+    lost: u64,
 }
 
 impl Link {
@@ -76,14 +88,30 @@ impl Link {
             arrivals: VecDeque::new(),
             stalled_until: Instant::ZERO,
             sent_until: Instant::ZERO,
+            cut: None,
             accepted: 0,
             delivered: 0,
+            lost: 0,
         }
     }
 
     /// Accepts as many of `bytes` as there is room for, from the first on, and returns how many. A link that was full has room
-    /// when a quarter is free, as sockets are writable again: else every byte that arrives would let one byte follow.
+    /// when a quarter is free, as sockets are writable again: else every byte that arrives would let one byte follow. What is
+    /// written behind a [cut](Self::cut) is accepted and lost, as a sender does not know of it yet.
     pub fn write(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        if let Some(left) = self.left_to_cut(self.accepted)
+            && left < bytes.len()
+        {
+            let accepted = self.put(now, &bytes[..left]);
+            let lost = if accepted == left { bytes.len() - left } else { 0 };
+            self.accepted += lost as u64;
+            self.lost += lost as u64;
+            return accepted + lost;
+        }
+        self.put(now, bytes)
+    }
+
+    fn put(&mut self, now: Instant, bytes: &[u8]) -> usize {
         let free = self.weather.under_way_max.saturating_sub(self.bytes.len());
         let room = if free < bytes.len().min(self.weather.under_way_max / 4) { 0 } else { free };
         let accepted = &bytes[..bytes.len().min(room)];
@@ -105,8 +133,12 @@ impl Link {
         match self.arrivals.front() {
             Some(&(_, len)) if self.next_arrival().is_some_and(|at| at <= now) => {
                 self.arrivals.pop_front();
-                into.extend(self.bytes.drain(..len));
-                self.delivered += len as u64;
+                let left = self.left_to_cut(self.delivered).unwrap_or(len).min(len);
+                into.extend(self.bytes.drain(..left));
+                self.delivered += left as u64;
+                self.bytes.drain(..len - left);
+                self.lost += (len - left) as u64;
+                self.lose_behind_cut();
                 true
             }
             _ => false,
@@ -123,9 +155,39 @@ impl Link {
         self.bytes.len()
     }
 
-    /// How many bytes were accepted and delivered since the start.
-    pub fn totals(&self) -> (u64, u64) {
-        (self.accepted, self.delivered)
+    /// How many bytes were accepted since the start, and how many of them were delivered or lost behind a cut.
+    pub fn totals(&self) -> (u64, u64, u64) {
+        (self.accepted, self.delivered, self.lost)
+    }
+
+    /// Ends the direction `after` so many more bytes: of those that are still to be sent with [`Ending::Eof`], of those that are
+    /// still to arrive with [`Ending::Reset`]. The earlier of two cuts counts.
+    pub fn cut(&mut self, after: u64, ending: Ending) {
+        let at = after.saturating_add(match ending {
+            Ending::Eof => self.accepted,
+            Ending::Reset => self.delivered,
+        });
+        if self.cut.is_none_or(|(earlier, _)| at < earlier) {
+            self.cut = Some((at, ending));
+        }
+        self.lose_behind_cut();
+    }
+
+    /// How the direction has ended, for who reads it: all that still arrives has arrived.
+    pub fn ended(&self) -> Option<Ending> {
+        self.cut.filter(|&(at, _)| self.delivered >= at).map(|(_, ending)| ending)
+    }
+
+    fn left_to_cut(&self, from: u64) -> Option<usize> {
+        self.cut.map(|(at, _)| usize::try_from(at.saturating_sub(from)).unwrap_or(usize::MAX))
+    }
+
+    fn lose_behind_cut(&mut self) {
+        if self.ended().is_some() {
+            self.lost += self.bytes.len() as u64;
+            self.bytes.clear();
+            self.arrivals.clear();
+        }
     }
 
     /// Lets nothing arrive before `until`, without losing anything.
@@ -168,8 +230,8 @@ mod tests {
                 left = &left[link.write(now, left)..];
                 now = link.next_arrival().expect("something is under way");
                 arrived.extend(drain(&mut link, now));
-                let (accepted, delivered) = link.totals();
-                assert_eq!(accepted, delivered + link.under_way() as u64);
+                let (accepted, delivered, lost) = link.totals();
+                assert_eq!((accepted, lost), (delivered + link.under_way() as u64, 0));
             }
             assert_eq!(arrived, sent, "seed {seed}");
         }
@@ -231,5 +293,30 @@ mod tests {
         let mut bytes = Vec::new();
         assert!(link.read(Instant::ZERO, &mut bytes));
         assert_eq!(bytes, b"a");
+    }
+
+    #[test]
+    fn a_cut_shows_every_byte_before_it_and_none_behind() {
+        for (ending, sent_before, at) in [(Ending::Eof, 3, 5), (Ending::Reset, 3, 2), (Ending::Reset, 0, 4)] {
+            let mut link = Link::new(Weather::CALM, Random::new(0));
+            assert_eq!(link.write(Instant::ZERO, &b"abcdefgh"[..sent_before]), sent_before);
+            link.cut(if ending == Ending::Eof { at - sent_before as u64 } else { at }, ending);
+            assert_eq!(link.ended(), None);
+            let rest = &b"abcdefgh"[sent_before..];
+            assert_eq!(link.write(Instant::ZERO, rest), rest.len(), "a sender does not know of the cut");
+            assert_eq!(drain(&mut link, Instant::ZERO), b"abcdefgh"[..at as usize]);
+            assert_eq!((link.ended(), link.totals()), (Some(ending), (8, at, 8 - at)));
+            assert_eq!((link.under_way(), link.next_arrival()), (0, None));
+        }
+    }
+
+    #[test]
+    fn a_reset_loses_what_is_under_way_and_an_eof_does_not() {
+        let mut link = Link::new(Weather::CALM, Random::new(0));
+        link.write(Instant::ZERO, b"abc");
+        link.cut(0, Ending::Eof);
+        assert_eq!((link.ended(), link.under_way()), (None, 3));
+        link.cut(0, Ending::Reset);
+        assert_eq!((link.ended(), link.under_way(), link.totals()), (Some(Ending::Reset), 0, (3, 0, 3)));
     }
 }

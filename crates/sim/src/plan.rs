@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) outcome: Code,
     /// How long the server thinks before it says so.
     pub(crate) think: Duration,
-    /// How long either end holds a message before it takes it.
+    /// How long either end holds a message before it takes it: at times so long that windows are used up.
     pub(crate) hold: Duration,
     /// When the client gives up without a word to the user, after the start.
     pub(crate) cancel: Option<Duration>,
@@ -80,7 +80,7 @@ impl Plan {
             answer: answers[random.within(0..=3)],
             outcome: if random.one_in(4) { outcomes[random.within(0..=3)] } else { Code::Ok },
             think: random.time(Duration::from_millis(50)),
-            hold: if random.one_in(3) { random.time(Duration::from_millis(20)) } else { Duration::ZERO },
+            hold: Duration::from_millis([0, 0, 0, 20, 20, 1_000][random.within(0..=5)]),
             cancel: random.one_in(10).then(|| random.time(Duration::from_secs(1))),
             timeout: random.one_in(10).then(|| random.time(Duration::from_secs(2))),
             way: [Way::Message, Way::Encoded, Way::Block, Way::Slice][random.within(0..=3)],
@@ -94,7 +94,7 @@ impl Plan {
 }
 
 /// Which way a message goes.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
     Request = 1,
     Reply = 2,

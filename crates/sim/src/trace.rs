@@ -21,17 +21,31 @@ impl Trace {
         self.log.get_or_insert_default();
     }
 
-    /// Something happened.
-    pub fn event(&mut self, at: Instant, name: &str, numbers: &[u64]) {
+    /// Somebody did something.
+    pub fn event(&mut self, at: Instant, who: &str, what: &str, numbers: &[u64]) {
         self.events += 1;
         self.bytes(&at.as_nanos().to_le_bytes());
-        self.bytes(name.as_bytes());
+        self.bytes(who.as_bytes());
+        self.bytes(what.as_bytes());
         for number in numbers {
             self.bytes(&number.to_le_bytes());
         }
+        self.line(at, || {
+            let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+            format!("{who:<12} {what} {}", numbers.join(", "))
+        });
+    }
+
+    /// A line for a person, about something that is in the hash already. Not made if nobody reads it.
+    pub fn line(&mut self, at: Instant, text: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
-            log.push(format!("{at:>14?} {name} {numbers:?}"));
+            log.push(format!("{:>14} {}", format!("{at:?}"), text().trim_end()));
         }
+    }
+
+    /// Whether lines are kept.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
     }
 
     /// Bytes belong to what happened.
@@ -78,7 +92,7 @@ mod tests {
     fn time_name_and_numbers_of_an_event_count() {
         let hash = |at, name, numbers: &[u64]| {
             let mut trace = Trace::new();
-            trace.event(Instant::from_nanos(at), name, numbers);
+            trace.event(Instant::from_nanos(at), "node", name, numbers);
             trace.hash()
         };
         let base = hash(1, "receive", &[2]);

@@ -9,18 +9,18 @@ use fulmar_http2::{
 };
 
 use super::bytes::Bytes;
-use super::referee::Referee;
-use super::wire::{self, Frame};
 use crate::Random;
+use crate::referee::Referee;
+use crate::wire::{self, Frame};
 
 /// Gives a server what the data say, in pieces, while its user does what a seed says.
 ///
-/// The first byte is the [shape](Shape) of the run and the second the seed; the rest is the wire, as it is or in short frames. What
+/// The first byte is the shape of the run and the second the seed; the rest is the wire, as it is or in short frames. What
 /// must hold:
 ///
 /// - no panic; events in an order that streams allow, each stream ended once, fields well-formed and within their limits;
 /// - everything is drained: without an event there is no more of one, and at most the beginning of a frame is left;
-/// - what comes out stands before a [`Referee`], and is bounded although the peer does not read;
+/// - what comes out stands before a referee, and is bounded although the peer does not read;
 /// - the bytes that the user has not taken are within the window, blocks of memory within what waits;
 /// - an error is a connection error, told with GOAWAY, and sticky; after closing all blocks are back in the pool;
 /// - with a user who only listens, events and output do not depend on how the wire is cut.

@@ -7,7 +7,7 @@ use fulmar_base::Output;
 use fulmar_hpack::{DecodeLimits, Decoder, FieldList, TABLE_BYTES_INITIAL};
 use fulmar_http2::{Config, Role};
 
-use super::wire::{self, Frame};
+use crate::wire::{self, Frame};
 
 /// The largest window (RFC 9113 §6.9.1), and every window at first (§6.9.2).
 const WINDOW_MAX: i64 = (1 << 31) - 1;
@@ -24,7 +24,7 @@ const SETTINGS_MAX_FRAME_SIZE: u16 = 0x5;
 /// - a frame on a stream that is idle, that it has reset, or whose sending side it has ended;
 /// - DATA beyond a window of the peer, or credit that no window could need;
 /// - an acknowledgement that nobody asked for, or another than the next; GOAWAY with a rising last stream.
-pub(super) struct Referee {
+pub(crate) struct Referee {
     role: Role,
     /// How many bytes of the output have been seen and have not left.
     seen: usize,
@@ -42,15 +42,17 @@ pub(super) struct Referee {
     peer: PeerSettings,
     /// SETTINGS that were taken and not acknowledged.
     settings_owed: VecDeque<Vec<(u16, u32)>>,
+    /// Streams that the peer has reset in what was taken last: what has been written since may have come before.
+    resets_taken: Vec<u32>,
     pings_owed: VecDeque<[u8; 8]>,
     /// Stream and flags of the header block that has begun, and its bytes.
     header_block: Option<(u32, Vec<u8>)>,
     decoder: Decoder,
     fields: FieldList,
     /// The last stream of the last GOAWAY written.
-    pub(super) go_away: Option<u32>,
+    pub(crate) go_away: Option<u32>,
     /// How many frames were written.
-    pub(super) frames: u64,
+    pub(crate) frames: u64,
 }
 
 /// Whose preface has been seen, and that first SETTINGS were written.
@@ -78,7 +80,7 @@ struct Stream {
 }
 
 impl Referee {
-    pub(super) fn new(role: Role, config: &Config) -> Self {
+    pub(crate) fn new(role: Role, config: &Config) -> Self {
         Self {
             role,
             seen: 0,
@@ -92,6 +94,7 @@ impl Referee {
             stream_receive_window_max: i64::from(config.stream_window_bytes).max(WINDOW_INITIAL),
             peer: PeerSettings { initial_window: WINDOW_INITIAL, frame_bytes_max: 16_384 },
             settings_owed: VecDeque::new(),
+            resets_taken: Vec::new(),
             pings_owed: VecDeque::new(),
             header_block: None,
             decoder: Decoder::new(TABLE_BYTES_INITIAL),
@@ -102,7 +105,7 @@ impl Referee {
     }
 
     /// The engine has taken these bytes of the peer: whole frames, which need not be good ones.
-    pub(super) fn on_taken(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn on_taken(&mut self, mut bytes: &[u8]) {
         if self.role == Role::Server && !self.prefaces.taken && !bytes.is_empty() {
             bytes = bytes.strip_prefix(wire::PREFACE).expect("a server takes nothing before the preface");
             self.prefaces.taken = true;
@@ -115,7 +118,7 @@ impl Referee {
     }
 
     /// Looks at what is new in the output.
-    pub(super) fn on_written(&mut self, out: &Output) {
+    pub(crate) fn on_written(&mut self, out: &Output) {
         let mut slices = [IoSlice::new(&[]); 128];
         let filled = out.slices(&mut slices);
         let mut skip = self.seen;
@@ -137,20 +140,32 @@ impl Referee {
             bytes = rest;
         }
         assert!(bytes.is_empty(), "the engine has written a part of a frame");
+        for id in self.resets_taken.drain(..) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.reset_by_peer = true;
+            }
+        }
         self.unread = unread;
         self.unread.clear();
     }
 
     /// The first bytes of the output have left.
-    pub(super) fn on_left(&mut self, bytes: usize) {
+    pub(crate) fn on_left(&mut self, bytes: usize) {
         self.seen -= bytes;
     }
 
     /// An engine that has taken all and may write owes no answer and is not within a header block.
-    pub(super) fn check_at_rest(&self) {
+    pub(crate) fn check_at_rest(&self) {
         assert!(self.settings_owed.is_empty(), "SETTINGS were not acknowledged");
         assert!(self.pings_owed.is_empty(), "PING was not answered");
         assert!(self.header_block.is_none(), "a header block was not ended");
+    }
+
+    /// An end that is at rest has given back the credit that the peer used up on the connection, but for a part that is not yet worth
+    /// a frame.
+    pub(crate) fn check_credit(&self) {
+        let (left, max) = (self.receive_window, self.receive_window_max);
+        assert!(left > max / 2, "of {max} bytes of connection credit only {left} are left");
     }
 
     fn on_taken_frame(&mut self, frame: Frame<'_>) {
@@ -165,11 +180,7 @@ impl Referee {
             wire::HEADERS if self.role == Role::Server && stream_id > self.last_id && stream_id % 2 == 1 => {
                 self.open(stream_id);
             }
-            wire::RST_STREAM => {
-                if let Some(stream) = self.streams.get_mut(&stream_id) {
-                    stream.reset_by_peer = true;
-                }
-            }
+            wire::RST_STREAM => self.resets_taken.push(stream_id),
             wire::SETTINGS if !frame.has(wire::ACK) => {
                 self.settings_owed.push_back(frame.settings().collect());
             }
