@@ -249,10 +249,11 @@ fn r27_a_bomb_of_references_fails_its_call_and_keeps_the_table_in_step() {
     let (server, seen) = serve();
     let mut peer = Peer::connect(server.local_addr().unwrap());
     let value = "v".repeat(4_000);
-    let bomb = request_and(&[inserted("x-bomb", &value), indexed(62).repeat(16_000)]);
-    assert_too_large(&mut peer, &bomb);
+    let bomb = [inserted("x-bomb", &value), indexed(62).repeat(16_000), inserted("x-behind", "b")];
+    assert_too_large(&mut peer, &request_and(&bomb));
     assert_eq!(seen.unary.load(std::sync::atomic::Ordering::SeqCst), 0, "no handler saw it");
-    let answer = peer.call_with(&request_and(&[indexed(62)]), b"");
+    let answer = peer.call_with(&request_and(&[indexed(62), indexed(63)]), b"");
+    assert_eq!(answer.header("x-behind"), Some("b"));
     assert_eq!(answer.header("x-bomb"), Some(value.as_str()));
 }
 
