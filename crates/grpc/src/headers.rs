@@ -161,6 +161,18 @@ pub(crate) const NOT_POST: [Field<'static>; 5] = [
     Field::new(b"grpc-message", b"a gRPC call is a POST"),
 ];
 
+/// An answer to a request whose header list is over a limit of the HTTP/2 connection, for HTTP clients and for gRPC ones: to
+/// these the status counts and not what HTTP says.
+pub(crate) const TOO_LARGE: &[Field<'static>] = &[
+    Field::new(b":status", b"431"),
+    Field::new(b"content-type", CONTENT_TYPE),
+    Field::new(b"grpc-status", b"8"),
+    Field::new(
+        b"grpc-message",
+        b"the headers of the request are over header_list_bytes_max or header_fields_max of the server",
+    ),
+];
+
 /// A status as it goes over the wire: its encoded parts lie in memory that is used again.
 #[derive(Debug, Default)]
 pub(crate) struct StatusText {

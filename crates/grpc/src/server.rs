@@ -11,7 +11,7 @@ use crate::call::CallKey;
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
-use crate::headers::StatusText;
+use crate::headers::{self, StatusText};
 use crate::metadata::MetadataMap;
 use crate::routes::Routes;
 
@@ -46,7 +46,8 @@ pub struct Server {
 impl Server {
     /// The server's end of a new connection.
     pub fn new(config: Config, routes: Arc<Routes>) -> Self {
-        let end = End::new(Role::Server, &config);
+        let mut end = End::new(Role::Server, &config);
+        end.connection.answer_too_large_with(headers::TOO_LARGE);
         Self { end, routes, content_subtype: config.content_subtype, status_text: StatusText::default() }
     }
 

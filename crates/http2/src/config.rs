@@ -29,7 +29,9 @@ pub struct Config {
     /// Size of the peer's compression table in bytes (SETTINGS_HEADER_TABLE_SIZE), and the most of ours. Default 4,096.
     pub header_table_bytes_max: u32,
     /// The largest header list taken from the peer: names, values and 32 bytes a field (SETTINGS_MAX_HEADER_LIST_SIZE). A server
-    /// answers a larger request with status 431; any other larger list ends its stream. Default 16 KiB.
+    /// answers a larger request with status 431
+    /// ([`answer_too_large_with`](crate::Connection::answer_too_large_with)); any other larger list ends its stream. Default
+    /// 16 KiB.
     pub header_list_bytes_max: u32,
     /// The most fields in a header list; more is treated like a list that is too large. Default 256.
     pub header_fields_max: u32,

@@ -416,11 +416,14 @@ fn r22_a_client_ignores_late_frames_on_finished_streams() {
         }
     });
     let mut peer = raw.accept(&[]);
-    for _ in 0..CALLS {
+    for call in 0..CALLS {
         let stream = peer.expect_request();
+        if call > 0 {
+            let ended = stream - 2;
+            peer.send(&[reset_stream(ended, NO_ERROR), window_update(ended, 5), window_update(1, 5)]);
+            peer.send(&[reset_stream(1, CANCEL)]);
+        }
         peer.reply(stream, b"fine");
-        peer.send(&[reset_stream(stream, NO_ERROR), window_update(stream, 5), window_update(1, 5)]);
-        peer.send(&[reset_stream(1, CANCEL)]);
     }
     client.join().unwrap();
 }

@@ -240,8 +240,9 @@ fn assert_too_large(peer: &mut Peer, block: &[u8]) {
     let stream = peer.take_stream();
     send_block(peer, stream, END_STREAM, block);
     let answer = peer.answer(stream);
-    let status = answer.trailers.first().unwrap();
-    assert_eq!((status.0.as_str(), status.1.as_str()), (":status", "431"), "{answer:?}");
+    assert_eq!(answer.trailer(":status"), Some("431"), "{answer:?}");
+    assert_eq!(answer.trailer("grpc-status"), Some("8"), "{answer:?}");
+    assert!(answer.trailer("grpc-message").unwrap().contains("header_list_bytes_max"), "{answer:?}");
 }
 
 #[test]

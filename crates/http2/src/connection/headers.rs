@@ -7,6 +7,7 @@ use fulmar_base::{Block, Env, Fault};
 use fulmar_hpack::Field;
 
 use super::receive::Found;
+use super::send::list_size;
 use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
 use crate::flow::{ReceiveWindow, SendWindow};
@@ -15,6 +16,9 @@ use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::validate::{Malformed, Status};
 use crate::{Error, ErrorCode, Event, Reach};
+
+/// The answer to a request whose header list is too large (RFC 6585 §5).
+pub(super) const TOO_LARGE: &[Field<'static>] = &[Field::new(b":status", b"431")];
 
 /// What a HEADERS frame says besides its fields.
 #[derive(Copy, Clone, Debug)]
@@ -178,14 +182,17 @@ impl Connection {
         Ok(None)
     }
 
-    /// Answers a request whose header list is over a limit with status 431 (RFC 6585 §5), and wants no more of it.
+    /// Answers a request whose header list is over a limit, and wants no more of it.
     fn answer_too_large(
         &mut self,
         env: &mut Env<'_>,
         opening: Opening,
     ) -> Result<Option<Event<'static>>, Error> {
         self.budgets.resets_provoked.spend(env.now, self.budgets.refill)?;
-        self.write_headers(env, opening.stream_id, [Field::new(b":status", b"431")], true);
+        let fits =
+            list_size(self.too_large_answer.iter().copied()) <= self.peer.header_list_bytes_max as usize;
+        let answer = if fits { self.too_large_answer } else { TOO_LARGE };
+        self.write_headers(env, opening.stream_id, answer.iter().copied(), true);
         if !opening.end_stream {
             frame::reset_stream(opening.stream_id, ErrorCode::NoError, env.out.bytes_mut());
         }

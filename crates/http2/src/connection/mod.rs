@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use fulmar_base::{Env, Input, Instant};
-use fulmar_hpack::{DecodeLimits, Decoder, Encoder, FieldList, Fields, TABLE_BYTES_INITIAL};
+use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList, Fields, TABLE_BYTES_INITIAL};
 
 use crate::backlog::Backlog;
 use crate::closed_streams::ClosedStreams;
@@ -72,6 +72,8 @@ pub struct Connection {
     fields: FieldList,
     /// The header block whose CONTINUATION frames are still to come.
     header_block: Option<HeaderBlock>,
+    /// Server: the answer to a request whose header list is too large.
+    too_large_answer: &'static [Field<'static>],
 
     streams: Streams,
     closed_streams: ClosedStreams,
@@ -124,6 +126,7 @@ impl Connection {
             encoder: Encoder::new(config.header_table_bytes_max as usize),
             fields: FieldList::new(),
             header_block: None,
+            too_large_answer: headers::TOO_LARGE,
             streams: Streams::new(),
             closed_streams: ClosedStreams::new(),
             next_id: 1,
@@ -221,6 +224,13 @@ impl Connection {
     /// The number that was stored with a stream; 0 if none was.
     pub fn user(&self, stream: StreamKey) -> Option<u64> {
         self.streams.get(stream).map(|stream| stream.user)
+    }
+
+    /// Server: what a request is answered whose header list is over [`Config::header_list_bytes_max`] or
+    /// [`Config::header_fields_max`]; the upper layer sees nothing of it. By default, and for clients that do not take a list as
+    /// large as this answer, status 431 without more. The fields must be well-formed.
+    pub const fn answer_too_large_with(&mut self, fields: &'static [Field<'static>]) {
+        self.too_large_answer = fields;
     }
 
     /// When [`on_deadline`](Self::on_deadline) is to be called, if nothing happens before.

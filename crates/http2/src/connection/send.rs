@@ -318,7 +318,7 @@ impl Connection {
 }
 
 /// Size of a header list (RFC 9113 §6.5.2).
-fn list_size<'f>(fields: impl IntoIterator<Item = Field<'f>>) -> usize {
+pub(super) fn list_size<'f>(fields: impl IntoIterator<Item = Field<'f>>) -> usize {
     fields.into_iter().map(|field| field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES).sum()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar_http2::{Config, ErrorCode, Role};
+use fulmar_http2::{Config, ErrorCode, Field, Role};
 
 use crate::support::*;
 
@@ -134,6 +134,22 @@ fn r28_a_request_over_the_list_limit_is_answered_431_and_the_tables_stay_in_step
         peer.expects_silence();
         peer.sends(last_headers(3, indexed.clone()));
         peer.expects_event(Happened::Headers { id: 3, fields: indexed, end: true });
+    }
+}
+
+#[test]
+fn r28_the_upper_layer_may_say_what_a_request_over_the_limit_is_answered() {
+    const ANSWER: &[Field<'static>] = &[Field::new(b":status", b"431"), Field::new(b"why", b"too large")];
+    for (peer_list_bytes_max, answer) in
+        [(1_000, pairs(&[(":status", "431"), ("why", "too large")])), (50, pairs(&[(":status", "431")]))]
+    {
+        let mut peer = Peer::of_server(Config { header_list_bytes_max: 100, ..Config::default() });
+        peer.engine.answer_too_large_with(ANSWER);
+        peer.sends(Frame::Settings(vec![(MAX_HEADER_LIST_SIZE, peer_list_bytes_max)]));
+        peer.expects(Frame::SettingsAck);
+        peer.sends(last_headers(1, request()));
+        peer.expects(last_headers(1, answer));
+        peer.expects_silence();
     }
 }
 
