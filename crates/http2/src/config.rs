@@ -16,11 +16,17 @@ pub struct Config {
     /// cut to that. Default three quarters of it, so that no two ends argue about the last ones.
     pub stream_id_max: u32,
     /// Receive window of each stream in bytes (SETTINGS_INITIAL_WINDOW_SIZE), and so the most bytes that the peer can have sent
-    /// on a stream before the application took them. 1 to 2^31-1, cut to that. Default 64 KiB.
+    /// on a stream before the application took them. It is where a stream begins: see
+    /// [`window_bytes_max`](Self::window_bytes_max). 1 to 2^31-1, cut to that. Default 64 KiB.
     pub stream_window_bytes: u32,
-    /// Receive window of the connection in bytes. Its credit never waits for the application. 65,535 (where the protocol begins)
-    /// to 2^31-1, cut to that. Default 1 MiB.
+    /// Receive window of the connection in bytes, to begin with. Its credit never waits for the application. 65,535 (where the
+    /// protocol begins) to 2^31-1, cut to that. Default 1 MiB.
     pub connection_window_bytes: u32,
+    /// How far windows grow where that makes transfers faster, in bytes. While a window is near full, the engine measures how many
+    /// bytes arrive in a round trip, by a PING of its own, and doubles the window if two thirds of it or more do. The
+    /// window of a stream grows only while its application takes what arrives; no window shrinks. 0 switches this off, and
+    /// leaves windows at the sizes above; a size above this stays as it is. At most 2^30, cut to that. Default 16 MiB.
+    pub window_bytes_max: u32,
     /// The largest frame payload taken from the peer in bytes (SETTINGS_MAX_FRAME_SIZE). 16,384 to 2^24-1, cut to that. Default
     /// 16,384: the caller keeps at most one partial frame.
     pub frame_bytes_max: u32,
@@ -103,6 +109,7 @@ impl Default for Config {
             stream_id_max: (1 << 31) / 4 * 3,
             stream_window_bytes: 64 * 1024,
             connection_window_bytes: 1024 * 1024,
+            window_bytes_max: 16 * 1024 * 1024,
             frame_bytes_max: 16_384,
             frame_bytes_sent_max: 64 * 1024,
             header_table_bytes_max: 4_096,

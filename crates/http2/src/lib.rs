@@ -92,6 +92,7 @@ mod settings;
 mod stream;
 mod streams;
 mod timers;
+mod tuning;
 mod validate;
 mod waiting;
 

@@ -59,6 +59,7 @@ pub(crate) fn within_bounds(config: Config) -> Config {
         stream_id_max: config.stream_id_max.min(STREAM_ID_MAX),
         stream_window_bytes: config.stream_window_bytes.clamp(1, WINDOW_MAX),
         connection_window_bytes: config.connection_window_bytes.clamp(WINDOW_INITIAL, WINDOW_MAX),
+        window_bytes_max: config.window_bytes_max.min(1 << 30),
         frame_bytes_max: config.frame_bytes_max.clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX),
         frame_bytes_sent_max: config.frame_bytes_sent_max.clamp(FRAME_BYTES_MIN, FRAME_BYTES_MAX),
         ..config

@@ -1,4 +1,4 @@
-use fulmar_base::Key;
+use fulmar_base::{Instant, Key};
 
 use crate::ErrorCode;
 use crate::flow::{ReceiveWindow, SendWindow};
@@ -22,6 +22,8 @@ pub struct Stream {
     pub(crate) user: u64,
     pub(crate) send_window: SendWindow,
     pub(crate) receive_window: ReceiveWindow,
+    /// When the peer was last given credit; at first, when the stream was opened.
+    pub(crate) credited: Instant,
     /// Bytes handed to the application and not released by it.
     pub(crate) held_bytes: u32,
     /// How much content is still to come, if content-length has said it or there can be none.
@@ -102,6 +104,7 @@ impl Stream {
             user: 0,
             send_window,
             receive_window,
+            credited: Instant::ZERO,
             held_bytes: 0,
             content_left: None,
             waiting: None,

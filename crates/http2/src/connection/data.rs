@@ -4,20 +4,24 @@ use fulmar_base::Env;
 
 use super::Connection;
 use super::receive::Found;
-use crate::flow::{ReceiveWindow, WINDOW_INITIAL};
+use crate::flow::WINDOW_INITIAL;
 use crate::frame::{self, Head, flag};
 use crate::stream::{Section, Stream, StreamKey};
 use crate::{Error, ErrorCode, Event};
 
 impl Connection {
     /// The application has taken so many bytes of the [`Event::Data`] of a stream: the peer may send as many more. More than was
-    /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once half of
-    /// [`Config::stream_window_bytes`](crate::Config::stream_window_bytes) is released.
+    /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once as much is
+    /// released as the peer has left to send, and at least a quarter of the window.
     pub fn release(&mut self, env: &mut Env<'_>, stream: StreamKey, bytes: usize) {
-        let Some(stream) = self.streams.get_mut(stream) else { return };
+        let key = stream;
+        let Some(stream) = self.streams.get_mut(key) else { return };
         let taken = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.held_bytes);
         stream.held_bytes -= taken;
-        stream.credit(env, taken);
+        let (size, before) = (stream.receive_window.size(), stream.credited);
+        if stream.credit(env, taken, self.tuner.stream_bytes()) {
+            self.tuner.on_stream_credit(key, size, before, env.now);
+        }
     }
 
     /// DATA counts against the connection whatever becomes of it, and is credited there at once: what bounds memory is the window
@@ -33,7 +37,11 @@ impl Connection {
         self.receive_window.receive(head.length).map_err(|_| {
             Error::peer(ErrorCode::FlowControlError, "DATA beyond the window of the connection")
         })?;
-        credit(env, 0, &mut self.receive_window, head.length as u32, true);
+        self.receive_window.release(head.length as u32);
+        if let Some(increment) = self.receive_window.take_update() {
+            frame::window_update(0, increment, env.out.bytes_mut());
+            self.tuner.on_connection_credit(self.receive_window.size(), env.now);
+        }
         let content = frame::strip_padding(&head, payload)?;
         if !head.has(flag::END_STREAM) {
             self.budgets.on_data_received(env.now, content.len(), forced)?;
@@ -69,13 +77,11 @@ impl Connection {
             return self.stream_error(env, key, code, text);
         }
         let discarding = stream.discarding.is_some();
-        if !discarding {
-            stream.held_bytes += content.len() as u32;
-            let padding = head.length - content.len();
-            credit(env, stream.id, &mut stream.receive_window, padding as u32, !end);
-        }
         if end {
             self.end_remote(key);
+        }
+        if !discarding {
+            self.hold(env, key, head.length, content.len());
         }
         let silent = discarding || content.is_empty() && !end;
         Ok((!silent).then_some(Event::Data { stream: key, bytes: content, end }))
@@ -88,6 +94,19 @@ impl Connection {
             || stream.is_some_and(|stream| stream.receive_window.is_used_up_by(length))
     }
 
+    /// Takes note of DATA that goes to the application, and credits its padding, which does not.
+    fn hold(&mut self, env: &mut Env<'_>, key: StreamKey, length: usize, content: usize) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.held_bytes += content as u32;
+        if length > content {
+            stream.credit(env, (length - content) as u32, 0);
+        }
+        let windows = (stream.receive_window.size(), self.receive_window.size());
+        if let Some(probe) = self.tuner.on_data(key, length, windows, env.now) {
+            frame::ping(probe, false, env.out.bytes_mut());
+        }
+    }
+
     /// The window that a stream is opened with. Until the peer has acknowledged our SETTINGS it may go by the protocol's own
     /// value as well as by ours (RFC 9113 §6.9.2): the larger one binds it.
     pub(super) fn initial_receive_window(&self) -> u32 {
@@ -97,17 +116,20 @@ impl Connection {
 }
 
 impl Stream {
-    /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use.
-    pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32) {
-        let sending = self.state.may_receive() && self.discarding.is_none();
-        credit(env, self.id, &mut self.receive_window, bytes, sending);
-    }
-}
-
-/// Takes note that bytes of a window are taken, and writes the WINDOW_UPDATE if one is due and the peer still sends.
-fn credit(env: &mut Env<'_>, stream_id: u32, window: &mut ReceiveWindow, bytes: u32, sending: bool) {
-    window.release(bytes);
-    if sending && let Some(increment) = window.take_update() {
-        frame::window_update(stream_id, increment, env.out.bytes_mut());
+    /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use; whether it
+    /// was. The window grows with it to `grown_bytes` if the application keeps pace: if it holds half a window at most.
+    pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32, grown_bytes: u32) -> bool {
+        let window = &mut self.receive_window;
+        window.release(bytes);
+        if !self.state.may_receive() || self.discarding.is_some() {
+            return false;
+        }
+        let Some(mut increment) = window.take_update() else { return false };
+        if self.held_bytes <= window.size() / 2 {
+            increment += window.grow(grown_bytes).unwrap_or(0);
+        }
+        frame::window_update(self.id, increment, env.out.bytes_mut());
+        self.credited = env.now;
+        true
     }
 }

@@ -154,6 +154,7 @@ impl Connection {
             SendWindow::new(self.peer.initial_window),
             ReceiveWindow::new(self.initial_receive_window()),
         );
+        stream.credited = env.now;
         let well_formed = self.validator.request(self.fields.iter()).is_ok_and(|request| {
             stream.content_left = request.content_length;
             stream.count_content(0, opening.end_stream)

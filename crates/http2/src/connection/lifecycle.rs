@@ -259,6 +259,12 @@ impl Connection {
         if self.pings.answered(payload) {
             return Ok(Some(Event::Pong { payload }));
         }
+        if let Some(window_bytes) = self.tuner.on_answer(payload, env.now) {
+            if let Some(increment) = self.receive_window.grow(window_bytes) {
+                frame::window_update(0, increment, env.out.bytes_mut());
+            }
+            return Ok(None);
+        }
         if self.departure.own == OwnDeparture::Announced && payload == DRAIN_PING {
             self.go_away(env, ErrorCode::NoError, b"");
             return Ok(None);

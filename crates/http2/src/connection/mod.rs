@@ -12,6 +12,7 @@ use crate::settings::{self, PeerSettings};
 use crate::stream::{Stream, StreamKey};
 use crate::streams::Streams;
 use crate::timers::Timers;
+use crate::tuning::Tuner;
 use crate::validate::Validator;
 use crate::waiting::Waiting;
 use crate::{Config, Error, Event};
@@ -91,6 +92,7 @@ pub struct Connection {
     /// What the peer may send on the connection.
     receive_window: ReceiveWindow,
     backlog: Backlog,
+    tuner: Tuner,
 
     departure: Departure,
     pings: Pings,
@@ -136,6 +138,7 @@ impl Connection {
             send_window: SendWindow::new(WINDOW_INITIAL),
             receive_window: ReceiveWindow::new(WINDOW_INITIAL),
             backlog: Backlog::default(),
+            tuner: Tuner::new(config.stream_window_bytes, config.window_bytes_max),
             departure: Departure::default(),
             pings: Pings::default(),
             timers: Timers::default(),

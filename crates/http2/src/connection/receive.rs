@@ -247,7 +247,7 @@ impl Connection {
             if let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) {
                 stream.receive_window.shrink(excess);
                 // What was too little to be credited in the larger window may be due in the smaller one.
-                stream.credit(env, 0);
+                stream.credit(env, 0, 0);
             }
         }
         Ok(())

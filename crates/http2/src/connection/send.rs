@@ -44,6 +44,7 @@ impl Connection {
             SendWindow::new(self.peer.initial_window),
             ReceiveWindow::new(self.initial_receive_window()),
         );
+        stream.credited = env.now;
         self.next_id += 2;
         self.budgets.on_stream();
         stream.outgoing = Section::Content;

@@ -181,8 +181,12 @@ fn tiny_data_on_a_dead_stream_without_end() {
 
 #[test]
 fn data_that_is_tiny_because_the_window_is_is_no_flood() {
-    let mut peer =
-        Peer::of_server(Config { stream_window_bytes: 3, tiny_data_budget: 5, ..Config::default() });
+    let mut peer = Peer::of_server(Config {
+        stream_window_bytes: 3,
+        window_bytes_max: 0,
+        tiny_data_budget: 5,
+        ..Config::default()
+    });
     peer.requests(1, false);
     for _ in 0..100 {
         peer.sends(data(1, "abc"));
