@@ -1,6 +1,7 @@
 //! Field cases: what users of gRPC and HTTP/2 libraries report as broken, played against the real server and the real channels
 //! over loopback sockets. The other side is a peer that writes its frames by hand. Tests are named after their case.
 
+mod abuse;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow_control;

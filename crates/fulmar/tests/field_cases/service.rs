@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) slow_started: AtomicUsize,
     /// Calls of `Slow` whose future was dropped.
     pub(crate) slow_cancelled: AtomicUsize,
+    /// The most calls of `Slow` that ran at the same time.
+    pub(crate) slow_most: AtomicUsize,
     /// Messages that `Big` has sent.
     pub(crate) big_sent: AtomicUsize,
     /// Calls of `Big` that have ended or were dropped.
@@ -64,7 +66,9 @@ impl Service for Cases {
     fn register(&self, router: &mut Router) {
         router.unary(U, &self.seen, echo);
         router.unary(SLOW, &self.seen, |seen, _: Request<Raw>| async move {
-            seen.slow_started.fetch_add(1, Ordering::SeqCst);
+            let started = seen.slow_started.fetch_add(1, Ordering::SeqCst) + 1;
+            let running = started - seen.slow_cancelled.load(Ordering::SeqCst);
+            seen.slow_most.fetch_max(running, Ordering::SeqCst);
             let _count = CountDrop(&seen.slow_cancelled);
             std::future::pending::<Result<Response<Raw>, Status>>().await
         });
