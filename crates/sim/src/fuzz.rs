@@ -2,8 +2,11 @@
 //! here so that a test replays the committed corpora on every machine.
 
 mod bytes;
+mod content;
 mod hpack;
 mod http2_bytes;
+mod pair_ops;
 
 pub use self::hpack::{hpack_decode, hpack_roundtrip};
 pub use self::http2_bytes::{http2_client_bytes, http2_server_bytes};
+pub use self::pair_ops::pair_ops;

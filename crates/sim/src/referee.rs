@@ -37,7 +37,11 @@ pub(crate) struct Referee {
     send_window: i64,
     /// What the peer may send on the connection.
     receive_window: i64,
+    /// How large its window is at first, and how large it may become.
+    receive_window_min: i64,
     receive_window_max: i64,
+    /// The same for a stream, which may begin with less.
+    stream_receive_window: i64,
     stream_receive_window_max: i64,
     peer: PeerSettings,
     /// SETTINGS that were taken and not acknowledged.
@@ -81,6 +85,9 @@ struct Stream {
 
 impl Referee {
     pub(crate) fn new(role: Role, config: &Config) -> Self {
+        let connection_window = i64::from(config.connection_window_bytes).max(WINDOW_INITIAL);
+        let stream_window = i64::from(config.stream_window_bytes).max(WINDOW_INITIAL);
+        let growth = config.window_bytes_max.saturating_sub(config.stream_window_bytes);
         Self {
             role,
             seen: 0,
@@ -90,8 +97,10 @@ impl Referee {
             last_id: 0,
             send_window: WINDOW_INITIAL,
             receive_window: WINDOW_INITIAL,
-            receive_window_max: i64::from(config.connection_window_bytes).max(WINDOW_INITIAL),
-            stream_receive_window_max: i64::from(config.stream_window_bytes).max(WINDOW_INITIAL),
+            receive_window_min: connection_window,
+            receive_window_max: connection_window.max(config.window_bytes_max.into()),
+            stream_receive_window: stream_window,
+            stream_receive_window_max: stream_window + i64::from(growth),
             peer: PeerSettings { initial_window: WINDOW_INITIAL, frame_bytes_max: 16_384 },
             settings_owed: VecDeque::new(),
             resets_taken: Vec::new(),
@@ -164,8 +173,8 @@ impl Referee {
     /// An end that is at rest has given back the credit that the peer used up on the connection, but for a part that is not yet worth
     /// a frame.
     pub(crate) fn check_credit(&self) {
-        let (left, max) = (self.receive_window, self.receive_window_max);
-        assert!(left > max / 2, "of {max} bytes of connection credit only {left} are left");
+        let (left, size) = (self.receive_window, self.receive_window_min);
+        assert!(left >= size / 2, "of {size} bytes of connection credit only {left} are left");
     }
 
     fn on_taken_frame(&mut self, frame: Frame<'_>) {
@@ -202,7 +211,7 @@ impl Referee {
     fn open(&mut self, id: u32) {
         self.last_id = id;
         let send_window = self.peer.initial_window;
-        let receive_window = self.stream_receive_window_max;
+        let receive_window = self.stream_receive_window;
         self.streams.insert(id, Stream { send_window, receive_window, ..Stream::default() });
     }
 

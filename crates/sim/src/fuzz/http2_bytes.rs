@@ -107,6 +107,7 @@ impl Shape {
             streams_max: 3,
             streams_assumed: 3,
             stream_window_bytes: 100,
+            window_bytes_max: 300,
             header_table_bytes_max: 200,
             header_list_bytes_max: 400,
             header_fields_max: 8,
@@ -121,6 +122,10 @@ impl Shape {
             pings_budget: 4,
             settings_budget: 4,
             empty_data_budget: 4,
+            tiny_data_budget: 6,
+            window_updates_budget: 6,
+            stalled_bytes_max: 3_000,
+            queued_bytes_max: 6_000,
             ignored_frames_budget: 6,
             ..wide
         }
@@ -370,7 +375,8 @@ impl Subject {
         assert!(end || !bytes.is_empty(), "an event of nothing");
         talk.ended = end;
         talk.held += bytes.len();
-        let window = self.engine.config().stream_window_bytes.max(65_535) as usize;
+        let config = self.engine.config();
+        let window = config.stream_window_bytes.max(65_535).max(config.window_bytes_max) as usize;
         assert!(talk.held <= window, "more than a window is held");
         let released = if self.shape.listens() { talk.held } else { self.random.within(0..=talk.held) };
         talk.held -= released;
