@@ -6,7 +6,7 @@ use std::time::Duration;
 use fulmar_http2::{Field, Indexing};
 
 use crate::code::Code;
-use crate::metadata::{MetadataMap, is_reserved};
+use crate::metadata::{MetadataError, MetadataMap, is_reserved};
 use crate::routes::{MethodId, Routes};
 use crate::status::Status;
 use crate::{base64, percent, timeout};
@@ -60,8 +60,8 @@ pub(crate) fn read_request<'f>(
             b"grpc-timeout" => timeout = Some(value),
             _ if is_reserved(name) && name != b"user-agent" => {}
             _ => {
-                if metadata.append_received(name, value, indexing == Indexing::Never).is_err() {
-                    faulty = Some(name);
+                if let Err(error) = metadata.append_received(name, value, indexing == Indexing::Never) {
+                    faulty = Some((name, error));
                 }
             }
         }
@@ -84,8 +84,9 @@ pub(crate) fn read_request<'f>(
         let text = format!("grpc-encoding {} is not supported", encoding.escape_ascii());
         return refuse(Code::Unimplemented, text);
     }
-    if let Some(name) = faulty {
-        return refuse(Code::Internal, format!("value of metadata {} is not base64", name.escape_ascii()));
+    if let Some((name, error)) = faulty {
+        let (code, text) = metadata_fault(name, &error);
+        return refuse(code, text);
     }
     let timeout = match timeout {
         None => None,
@@ -263,15 +264,24 @@ pub(crate) fn read_answer<'f>(fields: impl Iterator<Item = Field<'f>>, metadata:
             b"grpc-encoding" if value != IDENTITY => answer.unknown_encoding = Some(quote(value)),
             _ if is_reserved(name) => {}
             _ => {
-                if metadata.append_received(name, value, indexing == Indexing::Never).is_err() {
-                    let text = format!("value of metadata {} is not base64", name.escape_ascii());
-                    answer.fault = Some(Status::new(Code::Internal, text));
+                if let Err(error) = metadata.append_received(name, value, indexing == Indexing::Never) {
+                    let (code, text) = metadata_fault(name, &error);
+                    answer.fault = Some(Status::new(code, text));
                 }
             }
         }
     }
     answer.status = code.map(|code| read_status(code, message, details));
     answer
+}
+
+/// How a call ends whose metadata cannot be kept.
+fn metadata_fault(name: &[u8], error: &MetadataError) -> (Code, String) {
+    let name = name.escape_ascii();
+    match error {
+        MetadataError::Full => (Code::ResourceExhausted, format!("metadata {name} has too many values")),
+        _ => (Code::Internal, format!("value of metadata {name} is not base64")),
+    }
 }
 
 /// A status off the wire. Details that are not base64 are left out: they must not hide the status.

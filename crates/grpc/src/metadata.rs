@@ -40,7 +40,14 @@ pub struct MetadataMap {
     /// Name and value of each entry, in the order of `entries`, without gaps.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// What splitting received values has cost: see [`SPLIT_BYTES_MAX`].
+    split_bytes: usize,
 }
+
+/// What splitting received values at their commas may add to a map: the name again, and an entry, for each part but the first. As
+/// much as a whole header list of the default size; without a limit a list of 16 KiB, a long name and thousands of commas, would
+/// become 16 MiB.
+const SPLIT_BYTES_MAX: usize = 16 * 1024;
 
 /// Where a name and its value, which follows it at once, lie in the bytes of the map.
 #[derive(Copy, Clone)]
@@ -62,12 +69,12 @@ impl MetadataMap {
 
     /// No metadata and no memory.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), entries: Vec::new() }
+        Self { bytes: Vec::new(), entries: Vec::new(), split_bytes: 0 }
     }
 
     /// No metadata, and memory for so many values with so many bytes of names and values.
     pub fn with_capacity(values: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), entries: Vec::with_capacity(values) }
+        Self { bytes: Vec::with_capacity(bytes), entries: Vec::with_capacity(values), split_bytes: 0 }
     }
 
     /// How many values there are.
@@ -84,6 +91,7 @@ impl MetadataMap {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.split_bytes = 0;
     }
 
     /// The size of the list as HTTP counts it: names, values and 32 for each field (RFC 9113 §6.5.2).
@@ -276,7 +284,8 @@ impl MetadataMap {
     ///
     /// # Errors
     ///
-    /// [`MetadataError::Base64`] for a binary value, [`MetadataError::Full`]; the map stays as it was.
+    /// [`MetadataError::Base64`] for a binary value, [`MetadataError::Full`], also if binary values have so many parts that they
+    /// would take 16 KiB more than they had on the wire; the map stays as it was.
     pub fn append_received(
         &mut self,
         name: &[u8],
@@ -285,6 +294,12 @@ impl MetadataMap {
     ) -> Result<(), MetadataError> {
         if !names::is_binary(name) {
             return self.push(name, trimmed(value), sensitive);
+        }
+        let commas = value.iter().filter(|&&byte| byte == b',').count();
+        let split_bytes =
+            self.split_bytes.saturating_add(commas.saturating_mul(name.len() + size_of::<Entry>()));
+        if split_bytes > SPLIT_BYTES_MAX {
+            return Err(MetadataError::Full);
         }
         let (entries, bytes) = (self.entries.len(), self.bytes.len());
         let result = value.split(|&byte| byte == b',').try_for_each(|part| {
@@ -295,6 +310,8 @@ impl MetadataMap {
         if result.is_err() {
             self.entries.truncate(entries);
             self.bytes.truncate(bytes);
+        } else {
+            self.split_bytes = split_bytes;
         }
         result
     }
@@ -480,13 +497,14 @@ impl<'m> IntoIterator for &'m MetadataMap {
 
 impl Clone for MetadataMap {
     fn clone(&self) -> Self {
-        Self { bytes: self.bytes.clone(), entries: self.entries.clone() }
+        Self { bytes: self.bytes.clone(), entries: self.entries.clone(), split_bytes: self.split_bytes }
     }
 
     /// Copies into the memory that is there.
     fn clone_from(&mut self, source: &Self) {
         self.bytes.clone_from(&source.bytes);
         self.entries.clone_from(&source.entries);
+        self.split_bytes = source.split_bytes;
     }
 }
 

@@ -243,6 +243,22 @@ fn a_received_binary_value_that_is_not_base64_is_told_and_leaves_no_part() {
     assert_eq!(map, before);
 }
 
+#[test]
+fn commas_in_binary_values_do_not_blow_up_the_map() {
+    let name = [&[b'n'; 4_000][..], b"-bin"].concat();
+    let mut map = MetadataMap::new();
+    assert_eq!(map.append_received(&name, &[b','; 12_000], false), Err(MetadataError::Full));
+    assert_eq!((map.len(), map.memory_bytes()), (0, 0));
+    // Parts as they are used pass, and so do many of them, but not again and again.
+    let parts = ["AAAA"; 200].join(",");
+    let taken = (0..100).take_while(|_| map.append_received(b"parts-bin", parts.as_bytes(), false).is_ok());
+    assert_eq!(taken.count(), 3);
+    assert_eq!(map.len(), 600);
+    assert!(map.memory_bytes() < 50_000, "{}", map.memory_bytes());
+    map.clear();
+    assert_eq!(map.append_received(b"parts-bin", parts.as_bytes(), false), Ok(()));
+}
+
 /// Wire rule 10: no error, and echoing works.
 #[test]
 fn received_values_that_grpc_does_not_allow_are_kept_and_can_be_echoed() {
