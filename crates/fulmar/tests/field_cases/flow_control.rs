@@ -11,7 +11,7 @@ use crate::peer::{
     data, data_bytes, headers, message, ping, priority, request, reset_stream, response, settings,
     trailers_ok, window_update,
 };
-use crate::service::{BIG, CS, FAIL, SLOW, U, serve, serve_with};
+use crate::service::{BIDI, BIG, CS, FAIL, SLOW, U, serve, serve_with};
 
 /// The largest window (RFC 9113 §6.9.1).
 const WINDOW_MAX: u32 = (1 << 31) - 1;
@@ -95,6 +95,26 @@ fn r16_a_reply_larger_than_the_stream_window_arrives() {
                 assert_eq!(replies.message().await.unwrap(), None);
                 message.as_ref().to_vec()
             })
+        });
+    }
+}
+
+/// Both ends hold credit back, until a part of the window is to be given; together they may not hold back all of it.
+#[test]
+fn r16_messages_of_any_size_pass_small_windows_both_ways() {
+    for window in [1, 2, 3, 4, 6, 7, 64] {
+        let (server, _) = serve_with(with_stream_window(window));
+        block_on(async {
+            let settings = Channel::builder(server.endpoint()).http2(with_stream_window(window));
+            let channel = settings.connect().await.unwrap();
+            let mut call = channel.bidi::<Raw, Raw>(BIDI, ()).await.unwrap();
+            for length in 0..60 {
+                call.requests.send(&Raw::from(pattern(length))).await.unwrap();
+                let echoed = call.replies.message().await.unwrap().unwrap();
+                assert_eq!(echoed.as_ref(), pattern(length));
+            }
+            call.requests.finish();
+            assert_eq!(call.replies.message().await.unwrap(), None);
         });
     }
 }
@@ -400,6 +420,23 @@ fn r22_a_reset_of_an_idle_stream_is_an_error() {
     peer.assert_alive();
     peer.send(&[reset_stream(101, CANCEL)]);
     peer.expect_failure(PROTOCOL_ERROR);
+}
+
+#[test]
+fn r22_a_client_takes_frames_on_idle_streams_for_an_error() {
+    for frame in [window_update(101, 1), reset_stream(101, CANCEL), data(101, 0, b"")] {
+        let raw = RawServer::bind();
+        let endpoint = raw.endpoint();
+        let client = thread::spawn(move || {
+            let mut channel = blocking::Channel::connect(endpoint).unwrap();
+            channel.unary::<Raw, Raw>(U, Raw::default()).unwrap_err()
+        });
+        let mut peer = raw.accept(&[]);
+        peer.expect_request();
+        peer.send(&[frame]);
+        peer.expect_failure(PROTOCOL_ERROR);
+        assert_eq!(client.join().unwrap().code(), Code::Unavailable);
+    }
 }
 
 /// The same from servers: the C core of gRPC sends RST_STREAM behind its trailers.

@@ -9,3 +9,4 @@ mod hpack;
 mod lifecycle;
 mod peer;
 mod service;
+mod wire;
