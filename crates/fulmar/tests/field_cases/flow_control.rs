@@ -23,8 +23,9 @@ fn begin(peer: &mut Peer, path: &str) -> u32 {
     stream
 }
 
+/// Windows of a stream that stay as they begin.
 fn with_stream_window(bytes: u32) -> Http2Config {
-    Http2Config { stream_window_bytes: bytes, ..Http2Config::default() }
+    Http2Config { stream_window_bytes: bytes, window_bytes_max: 0, ..Http2Config::default() }
 }
 
 /// Bytes that tell whether one is missing or out of place.
@@ -291,9 +292,9 @@ fn r18_a_smaller_header_table_is_used_after_the_acknowledgement() {
     assert_eq!(peer.answer(stream).trailer("grpc-status"), Some("0"));
 }
 
-/// The smallest window of a connection, so that little is enough to leak all of it.
+/// The smallest window of a connection, for good, so that little is enough to leak all of it.
 fn with_small_connection_window() -> Http2Config {
-    Http2Config { connection_window_bytes: 65_535, ..Http2Config::default() }
+    Http2Config { connection_window_bytes: 65_535, window_bytes_max: 0, ..Http2Config::default() }
 }
 
 /// All but what waits for half a window to be full was credited.
@@ -435,6 +436,7 @@ fn r22_a_client_takes_frames_on_idle_streams_for_an_error() {
         peer.expect_request();
         peer.send(&[frame]);
         peer.expect_failure(PROTOCOL_ERROR);
+        drop(peer);
         assert_eq!(client.join().unwrap().code(), Code::Unavailable);
     }
 }

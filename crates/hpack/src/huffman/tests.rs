@@ -68,6 +68,19 @@ fn every_octet_round_trips_at_every_bit_position_and_as_the_oracle_reads_it() {
 }
 
 #[test]
+fn r26_all_octets_round_trip_at_every_length_up_to_64_as_the_oracle_reads_them() {
+    let mut oracle = HuffmanDecoder::new();
+    let octets: Vec<u8> = (0..=255_u8).map(|octet| octet.wrapping_mul(37)).collect();
+    for length in 1..=64 {
+        for string in octets.chunks(length) {
+            let wire = encoded(string);
+            assert_eq!(decoded(&wire).as_deref(), Ok(string));
+            assert_eq!(oracle.decode(&wire).ok().as_deref(), Some(string));
+        }
+    }
+}
+
+#[test]
 fn random_bits_give_what_the_oracle_gives() {
     let mut oracle = HuffmanDecoder::new();
     let mut random = Random::new(0x4855_4646);
