@@ -24,11 +24,16 @@ pub struct Pool {
     retained_bytes: usize,
     retained_bytes_max: usize,
     outstanding: usize,
+    held_bytes: usize,
+    held_bytes_max: usize,
 }
 
 impl Pool {
     /// How many bytes [`Pool::new`] keeps for reuse at most: 16 MiB.
     pub const RETAINED_MAX_DEFAULT: usize = 16 * 1024 * 1024;
+
+    /// How many bytes of peers a thread holds before it holds them back: 1 GiB. See [`hold`](Self::hold).
+    pub const HELD_MAX_DEFAULT: usize = 1024 * 1024 * 1024;
 
     /// A pool without memory that keeps at most [`RETAINED_MAX_DEFAULT`](Self::RETAINED_MAX_DEFAULT) for reuse.
     pub const fn new() -> Self {
@@ -43,6 +48,8 @@ impl Pool {
             retained_bytes: 0,
             retained_bytes_max,
             outstanding: 0,
+            held_bytes: 0,
+            held_bytes_max: Self::HELD_MAX_DEFAULT,
         }
     }
 
@@ -109,6 +116,35 @@ impl Pool {
         self.outstanding
     }
 
+    /// Counts bytes that a peer has sent and that nobody has taken yet, wherever they lie: in blocks of this pool, or in memory of
+    /// an application's that waits to read them. All connections of a thread count here, so that each can see when the thread
+    /// holds too much; the pool itself refuses nothing.
+    pub fn hold(&mut self, bytes: usize) {
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
+    }
+
+    /// Counts bytes that were [held](Self::hold) and are not any longer.
+    pub fn unhold(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.held_bytes, "no more is taken than was held");
+        self.held_bytes = self.held_bytes.saturating_sub(bytes);
+    }
+
+    /// How many bytes are [held](Self::hold).
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// How many bytes may be [held](Self::hold) before connections give their peers no more credit. Default:
+    /// [`HELD_MAX_DEFAULT`](Self::HELD_MAX_DEFAULT).
+    pub fn held_bytes_max(&self) -> usize {
+        self.held_bytes_max
+    }
+
+    /// Sets [`held_bytes_max`](Self::held_bytes_max).
+    pub fn set_held_bytes_max(&mut self, bytes: usize) {
+        self.held_bytes_max = bytes;
+    }
+
     /// How many bytes wait for reuse.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes
@@ -127,6 +163,7 @@ impl fmt::Debug for Pool {
             .field("outstanding", &self.outstanding)
             .field("retained_bytes", &self.retained_bytes)
             .field("retained_bytes_max", &self.retained_bytes_max)
+            .field("held_bytes", &self.held_bytes)
             .finish()
     }
 }

@@ -20,6 +20,8 @@ pub struct Call {
     pub(crate) stream: StreamKey,
     pub(crate) deframer: Deframer,
     pub(crate) credit: Credit,
+    /// The number of the message that is unfinished, counted over all calls in the order in which they began.
+    pub(crate) message: u64,
     /// The metadata that opened the other side, until it is taken.
     pub(crate) metadata: MetadataMap,
     pub(crate) deadline: Option<Instant>,
@@ -31,6 +33,14 @@ pub struct Call {
     pub(crate) trailers: MetadataMap,
     /// Client: the server has not looked at the call.
     pub(crate) unprocessed: bool,
+}
+
+impl Call {
+    /// The number of the message that has begun to arrive and is not whole.
+    pub(crate) fn unfinished_message(&self) -> Option<u64> {
+        let is_unfinished = self.inbound == Inbound::Messages && self.deframer.is_midway();
+        is_unfinished.then_some(self.message)
+    }
 }
 
 /// How far this end is with sending.
@@ -69,12 +79,15 @@ pub(crate) struct Credit {
     unreleased: usize,
     /// Bytes of the messages handed over and not taken.
     untaken: usize,
+    /// Those, and what has arrived of an unfinished message.
+    held: usize,
 }
 
 impl Credit {
     /// So many bytes have arrived.
     pub(crate) fn received(&mut self, bytes: usize) {
         self.unreleased = self.unreleased.saturating_add(bytes);
+        self.held = self.held.saturating_add(bytes);
     }
 
     /// A message of so many bytes, prefix included, was handed over.
@@ -82,9 +95,23 @@ impl Credit {
         self.untaken = self.untaken.saturating_add(bytes);
     }
 
-    /// The application took so many of the bytes handed over.
-    pub(crate) fn taken(&mut self, bytes: usize) {
-        self.untaken = self.untaken.saturating_sub(bytes);
+    /// The application took so many of the bytes handed over. Returns by how much less is held.
+    pub(crate) fn taken(&mut self, bytes: usize) -> usize {
+        let bytes = bytes.min(self.untaken);
+        self.untaken -= bytes;
+        let freed = bytes.min(self.held);
+        self.held -= freed;
+        freed
+    }
+
+    /// How many bytes are held for the call.
+    pub(crate) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Nothing is held for the call any longer. Returns how much was.
+    fn let_go(&mut self) -> usize {
+        mem::take(&mut self.held)
     }
 
     /// How many bytes to credit; they count as credited.
@@ -105,6 +132,8 @@ pub(crate) struct Calls {
     /// Maps whose memory waits for the next calls, and how much that is.
     spare: Vec<MetadataMap>,
     spare_bytes: usize,
+    /// What is held for all calls together.
+    held_bytes: usize,
 }
 
 /// How much memory of maps waits for reuse at most: what some hundred calls with a few values need.
@@ -129,6 +158,7 @@ impl Calls {
             stream,
             deframer: Deframer::default(),
             credit: Credit::default(),
+            message: 0,
             metadata: new.metadata,
             deadline: new.deadline,
             deadline_key: new.deadline.map(|at| deadlines.insert(at, key)),
@@ -164,10 +194,48 @@ impl Calls {
         Some(key)
     }
 
+    /// Bytes of a call have arrived.
+    pub(crate) fn received(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) {
+        let Some(call) = self.slots.get_mut(key) else { return };
+        call.credit.received(bytes);
+        self.held_bytes += bytes;
+        pool.hold(bytes);
+    }
+
+    /// The application took so many of the bytes handed over.
+    pub(crate) fn taken(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) {
+        let Some(call) = self.slots.get_mut(key) else { return };
+        let freed = call.credit.taken(bytes);
+        self.held_bytes -= freed;
+        pool.unhold(freed);
+    }
+
+    /// Drops the message in progress of a call that takes no more, and counts nothing for the call any longer.
+    pub(crate) fn let_go(&mut self, pool: &mut Pool, key: CallKey) {
+        let Some(call) = self.slots.get_mut(key) else { return };
+        call.deframer.clear(pool);
+        let held = call.credit.let_go();
+        self.held_bytes -= held;
+        pool.unhold(held);
+    }
+
+    /// What was received for all calls and not taken, in bytes.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The calls, to be looked at and changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (CallKey, &mut Call)> {
+        self.slots.iter_mut()
+    }
+
     /// Removes a call and recycles what it held.
     pub(crate) fn remove(&mut self, pool: &mut Pool, key: CallKey) {
         let Some(mut call) = self.slots.remove(key) else { return };
         call.deframer.clear(pool);
+        let held = call.credit.let_go();
+        self.held_bytes -= held;
+        pool.unhold(held);
         self.give_map(mem::take(&mut call.metadata));
         self.give_map(mem::take(&mut call.trailers));
         if let Some(deadline) = call.deadline_key {

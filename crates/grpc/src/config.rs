@@ -15,6 +15,14 @@ pub struct Config {
     /// `RESOURCE_EXHAUSTED`, and nothing of it is sent. The prefix of a message has room for 4 GiB - 1.
     /// Default: no limit but that one.
     pub send_message_bytes_max: usize,
+    /// How many bytes the messages of a connection may have in all that were received and not taken by the application, the
+    /// beginnings of unfinished ones included. Above it, and while the thread holds more than
+    /// [`Pool::held_bytes_max`](fulmar_base::Pool::held_bytes_max) (1 GiB by default), only the call with the oldest unfinished
+    /// message may receive more, so that something always completes, and a server refuses new streams
+    /// (REFUSED_STREAM, which clients may try again). What was under way may still arrive: above this and
+    /// `receive_message_bytes_max` together, the call that holds most of all others ends with `RESOURCE_EXHAUSTED`. Messages of a call that is
+    /// over belong to whoever has them, and do not count. Default: 64 MiB.
+    pub held_bytes_max: usize,
     /// How much of a body that is no gRPC answer (an error page of a proxy) a client quotes in the message of the
     /// status, in bytes. Default: 512.
     pub quoted_body_bytes_max: usize,
@@ -31,6 +39,7 @@ impl Default for Config {
             http2: fulmar_http2::Config::default(),
             receive_message_bytes_max: 4 * 1024 * 1024,
             send_message_bytes_max: usize::MAX,
+            held_bytes_max: 64 * 1024 * 1024,
             quoted_body_bytes_max: 512,
             user_agent: Cow::Borrowed(concat!("fulmar/", env!("CARGO_PKG_VERSION"))),
             content_subtype: Cow::Borrowed("proto"),

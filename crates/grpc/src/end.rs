@@ -10,6 +10,7 @@ use crate::code::Code;
 use crate::config::Config;
 use crate::event::Body;
 use crate::framing::{self, FramingError, PREFIX_LEN};
+use crate::held::Held;
 use crate::status::Status;
 
 /// One end of a connection.
@@ -18,8 +19,11 @@ pub(crate) struct End {
     pub(crate) calls: Calls,
     /// The connection is over, and only the ends of its calls are left to report.
     pub(crate) lost: bool,
-    receive_message_bytes_max: usize,
+    pub(crate) held: Held,
+    pub(crate) receive_message_bytes_max: usize,
     send_message_bytes_max: usize,
+    /// How many messages have begun to arrive.
+    messages: u64,
     /// The DATA frame that is being cut into messages; its bytes lie aside in the input.
     open_frame: Option<OpenFrame>,
 }
@@ -41,9 +45,10 @@ pub(crate) enum Piece<'i> {
     End {
         call: CallKey,
     },
+    /// The call has to end with this status.
     Fault {
         call: CallKey,
-        error: FramingError,
+        status: Status,
     },
 }
 
@@ -64,6 +69,8 @@ impl End {
             connection: Connection::new(role, config.http2.clone()),
             calls: Calls::default(),
             lost: false,
+            held: Held::new(config),
+            messages: 0,
             receive_message_bytes_max: config.receive_message_bytes_max,
             send_message_bytes_max: config.send_message_bytes_max,
             open_frame: None,
@@ -87,30 +94,38 @@ impl End {
             self.open_frame = None;
             return None;
         };
-        let before = bytes.len();
+        let (before, was_midway) = (bytes.len(), slot.deframer.is_midway());
         let message = match slot.deframer.next(env.pool, &mut bytes, self.receive_message_bytes_max) {
             Ok(message) => message,
             Err(error) => {
                 self.open_frame = None;
-                return Some(Piece::Fault { call, error });
+                return Some(Piece::Fault { call, status: error.status() });
             }
         };
-        slot.credit.received(before - bytes.len());
-        if let Some(body) = message {
+        let is_midway = slot.deframer.is_midway();
+        if is_midway && !was_midway {
+            self.messages += 1;
+            slot.message = self.messages;
+        }
+        if let Some(body) = &message {
             slot.credit.handed_over(PREFIX_LEN + body.len());
+        }
+        self.calls.received(env.pool, call, before - bytes.len());
+        if let Some(body) = message {
             input.set_aside(bytes);
             return Some(Piece::Message { call, body });
         }
+        if let Some((call, status)) = self.exhausted(env.pool) {
+            // What else is to be said of the frame follows.
+            return Some(Piece::Fault { call, status });
+        }
         self.open_frame = None;
         if !end {
-            let credit = slot.credit.settle();
-            if credit > 0 {
-                self.connection.release(env, slot.stream, credit);
-            }
+            self.credit(env, call);
             return None;
         }
-        if slot.deframer.is_midway() {
-            return Some(Piece::Fault { call, error: FramingError::Truncated });
+        if is_midway {
+            return Some(Piece::Fault { call, status: FramingError::Truncated.status() });
         }
         Some(Piece::End { call })
     }
@@ -118,6 +133,7 @@ impl End {
     /// Moves what waits to the output.
     pub(crate) fn transmit(&mut self, env: &mut Env<'_>) {
         if !self.lost {
+            self.give_withheld(env);
             self.connection.transmit(env);
         }
     }
@@ -130,22 +146,23 @@ impl End {
     /// When time has to be told again.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let connection = self.connection.next_deadline().filter(|_| !self.lost);
-        [connection, self.calls.next_deadline()].into_iter().flatten().min()
+        let held = self.held.next_deadline().filter(|_| !self.lost);
+        [connection, held, self.calls.next_deadline()].into_iter().flatten().min()
     }
 
     /// Tells the connection that time has passed.
     pub(crate) fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
-        if self.lost { Ok(()) } else { self.connection.on_deadline(env) }
+        if self.lost {
+            return Ok(());
+        }
+        self.give_withheld(env);
+        self.connection.on_deadline(env)
     }
 
     /// The application took a message that had so many bytes without its prefix.
     pub(crate) fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
-        let Some(slot) = self.calls.get_mut(call) else { return };
-        slot.credit.taken(message_bytes.saturating_add(PREFIX_LEN));
-        let credit = slot.credit.settle();
-        if credit > 0 && !self.lost {
-            self.connection.release(env, slot.stream, credit);
-        }
+        self.calls.taken(env.pool, call, message_bytes.saturating_add(PREFIX_LEN));
+        self.credit(env, call);
     }
 
     /// How many bytes the call may queue.

@@ -65,6 +65,7 @@ mod end;
 mod event;
 mod framing;
 mod headers;
+mod held;
 mod message_buf;
 pub mod metadata;
 pub mod percent;

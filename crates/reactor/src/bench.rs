@@ -26,13 +26,9 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(config: ReactorConfig) -> Self {
-        Self {
-            now: clock(),
-            pool: Pool::new(),
-            scratch: vec![0; SCRATCH_BYTES],
-            piped: VecDeque::new(),
-            config,
-        }
+        let mut pool = Pool::new();
+        pool.set_held_bytes_max(config.held_bytes_max);
+        Self { now: clock(), pool, scratch: vec![0; SCRATCH_BYTES], piped: VecDeque::new(), config }
     }
 
     pub(crate) fn tick(&mut self) {

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use fulmar_base::Pool;
+
 /// The limits and habits of a [`Reactor`](crate::Reactor).
 #[derive(Clone, Debug)]
 pub struct ReactorConfig {
@@ -11,6 +13,9 @@ pub struct ReactorConfig {
     /// How many bytes a transport may leave unread, in bytes: the longest frame of its protocol. A connection that leaves more is
     /// closed. Default: 1 MiB.
     pub unread_bytes_max: usize,
+    /// How many bytes all connections together may hold that were received and not taken yet, in bytes. Above it, peers get no
+    /// credit for more, but each the one message that is unfinished longest, and new streams are refused. Default: 1 GiB.
+    pub held_bytes_max: usize,
     /// How many bytes may wait for a peer that does not read, in bytes. Engines stop to write DATA at
     /// [`Output::SOFT_LIMIT`](fulmar_base::Output::SOFT_LIMIT), so that only answers to a peer that sends and never reads come
     /// here; its connection is closed. Default: 8 MiB.
@@ -26,6 +31,7 @@ impl Default for ReactorConfig {
             busy_poll: Duration::ZERO,
             connections_max: 1_000_000,
             unread_bytes_max: 1024 * 1024,
+            held_bytes_max: Pool::HELD_MAX_DEFAULT,
             output_bytes_max: 8 * 1024 * 1024,
             linger: Duration::from_secs(1),
         }

@@ -129,9 +129,7 @@ impl<T> Connection<T> {
         if let Some(out) = self.output.take() {
             bench.pool.give_output(out);
         }
-        if let Some(tail) = self.tail.take() {
-            bench.pool.give(tail);
-        }
+        self.drop_tail(bench);
         self.armed
     }
 
@@ -170,6 +168,8 @@ impl<T> Connection<T> {
     /// Keeps what the transport left unread: the scratch buffer is for others next.
     fn keep_tail(&mut self, bench: &mut Bench, unread: std::ops::Range<usize>) {
         let unread = bench.scratch.get(unread).unwrap_or_default();
+        bench.pool.unhold(self.tail_len());
+        bench.pool.hold(unread.len());
         if unread.is_empty() {
             if let Some(tail) = self.tail.take() {
                 bench.pool.give(tail);
@@ -187,6 +187,13 @@ impl<T> Connection<T> {
         tail.clear();
         tail.extend_from_slice(unread);
         self.tail = Some(tail);
+    }
+
+    fn drop_tail(&mut self, bench: &mut Bench) {
+        if let Some(tail) = self.tail.take() {
+            bench.pool.unhold(tail.len());
+            bench.pool.give(tail);
+        }
     }
 
     /// Writes what waits, as far as the link takes it; `true` if all of it has left.

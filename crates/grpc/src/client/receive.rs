@@ -64,7 +64,7 @@ impl Client {
         match piece {
             Piece::Message { call, body } => return Some(Event::Message { call, body }),
             Piece::End { call } => self.finish_without_status(env, call),
-            Piece::Fault { call, error } => self.abort(env, call, error.status(), ErrorCode::Cancel),
+            Piece::Fault { call, status } => self.abort(env, call, status, ErrorCode::Cancel),
         }
         None
     }

@@ -149,7 +149,7 @@ impl Server {
         let half_closed = slot.inbound == Inbound::Ended;
         slot.outbound = Outbound::Ended;
         slot.inbound = Inbound::Ended;
-        slot.deframer.clear(env.pool);
+        self.end.calls.let_go(env.pool, call);
         if self.send_status(env, stream, status, trailers, whole_answer).is_err() {
             self.end.calls.end(call);
             return Err(Gone);

@@ -1,7 +1,7 @@
 //! What a server does with what it receives.
 
 use fulmar_base::{Env, Input};
-use fulmar_http2::{Event as StreamEvent, StreamKey};
+use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
 
 use super::Server;
 use crate::call::{CallKey, Inbound, NewCall, Outbound};
@@ -61,8 +61,8 @@ impl Server {
                 self.end.calls.get_mut(call)?.inbound = Inbound::Ended;
                 Some(Event::HalfClosed { call })
             }
-            Piece::Fault { call, error } => {
-                self.fail(env, call, &error.status());
+            Piece::Fault { call, status } => {
+                self.fail(env, call, &status);
                 None
             }
         }
@@ -76,6 +76,10 @@ impl Server {
         stream: StreamKey,
         end: bool,
     ) -> Option<Event<'i>> {
+        if self.end.is_pressed(env.pool) {
+            self.end.connection.reset(env, stream, ErrorCode::RefusedStream);
+            return None;
+        }
         let mut metadata = self.end.calls.take_map();
         let fields = self.end.connection.fields();
         let request = headers::read_request(fields, &self.routes, &self.content_subtype, &mut metadata);

@@ -9,6 +9,7 @@ mod deadlines;
 mod early_end;
 mod errors;
 mod flow;
+mod held;
 mod kinds;
 mod metadata;
 mod raw;

@@ -140,6 +140,8 @@ pub(crate) struct Side<E> {
     pub(crate) out: Output,
     /// Whether each message is taken as soon as it is there.
     pub(crate) takes_at_once: bool,
+    /// The most bytes that were held at a time.
+    pub(crate) held_max: usize,
     /// What happened and was not looked at.
     pub(crate) log: VecDeque<Happened>,
     /// The error that ended the connection.
@@ -155,6 +157,7 @@ impl<E: End> Side<E> {
             pool: Pool::new(),
             out: Output::new(),
             takes_at_once: true,
+            held_max: 0,
             log: VecDeque::new(),
             error: None,
             unread: Vec::new(),
@@ -209,7 +212,9 @@ impl<E: End> Side<E> {
         let input = Input::new(&unread);
         loop {
             let mut env = Env::new(self.now, &mut self.pool, &mut self.out);
-            match self.end.next_event(&mut env, &input) {
+            let event = self.end.next_event(&mut env, &input);
+            self.held_max = self.held_max.max(env.pool.held_bytes());
+            match event {
                 Ok(Some(event)) => {
                     let happened = note(&mut self.end, &mut env, event, self.takes_at_once);
                     self.log.push_back(happened);
@@ -406,6 +411,8 @@ impl Pair {
             (0, 0),
             "no block is left"
         );
+        let held = (self.client.pool.held_bytes(), self.server.pool.held_bytes());
+        assert_eq!(held, (0, 0), "nothing counts as held");
         assert_eq!(self.client.error, None);
         assert_eq!(self.server.error, None);
     }
