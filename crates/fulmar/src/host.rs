@@ -355,3 +355,6 @@ pub(crate) fn resolver() -> &'static Resolver {
     static RESOLVER: OnceLock<Resolver> = OnceLock::new();
     RESOLVER.get_or_init(Resolver::default)
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,6 +170,11 @@ impl Channel {
     pub(crate) fn config(&self) -> &ChannelConfig {
         &self.inner.spec.config
     }
+
+    #[cfg(test)]
+    pub(crate) fn spec(&self) -> &Arc<ChannelSpec> {
+        &self.inner.spec
+    }
 }
 
 impl std::fmt::Debug for Channel {
@@ -230,6 +235,11 @@ impl ChannelSpec {
         if let Some(visited) = &mut *lock(&self.visited) {
             visited.retain(|other| other.reactor() != mailbox.reactor());
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn visitors(&self) -> usize {
+        lock(&self.visited).as_ref().map_or(0, Vec::len)
     }
 
     /// What texts call the server.

@@ -258,7 +258,12 @@ impl ChannelState {
 
     fn fail_waiting(&mut self, reason: &str) {
         while let Some(pending) = self.waiting.pop_front() {
-            pending.end(cannot_connect(&self.spec, reason));
+            // Who asks for the connection alone names the endpoint itself.
+            let text = match pending.is_probe() {
+                true => reason.to_owned(),
+                false => format!("cannot connect to {}: {reason}", self.spec.name()),
+            };
+            pending.end(Status::unavailable(text));
         }
     }
 
@@ -316,10 +321,6 @@ impl Connections {
             }
         }
     }
-}
-
-fn cannot_connect(spec: &ChannelSpec, reason: &str) -> Status {
-    Status::unavailable(format!("cannot connect to {}: {reason}", spec.name()))
 }
 
 fn dropped() -> Status {

@@ -1,6 +1,8 @@
 //! A service for tests, and just enough of an executor.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod raw;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
