@@ -89,6 +89,26 @@ impl<V: Copy> DeadlineHeap<V> {
         self.nodes.is_empty()
     }
 
+    /// Gives the memory back if there are no deadlines. Keys that were stale stay so.
+    pub fn shrink(&mut self) {
+        if self.nodes.is_empty() {
+            self.nodes = Vec::new();
+            self.entries.shrink();
+        }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn memory_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.entries.memory_bytes()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to while there are never more than so many deadlines at once.
+    pub const fn memory_bytes_max(deadlines_max: usize) -> usize {
+        let nodes = deadlines_max.saturating_mul(2);
+        let nodes = (if nodes < 4 { 4 } else { nodes }).saturating_mul(size_of::<Node>());
+        nodes.saturating_add(Slab::<Entry<V>>::memory_bytes_max(deadlines_max))
+    }
+
     /// Moves a node up to where its parent is not later, and returns where that is.
     fn sift_up(&mut self, mut position: usize) -> usize {
         let node = self.nodes[position];
@@ -219,5 +239,19 @@ mod tests {
             keys.push(deadlines.insert(Instant::from_nanos(n * 31 % 1000), n));
         }
         assert_eq!((deadlines.nodes.capacity(), deadlines.entries.capacity()), held);
+    }
+
+    #[test]
+    fn a_heap_gives_its_memory_back_when_it_is_empty() {
+        let mut heap = DeadlineHeap::new();
+        let keys: Vec<_> = (0..50).map(|n| heap.insert(Instant::from_nanos(n), n)).collect();
+        assert!(heap.memory_bytes() <= DeadlineHeap::<u64>::memory_bytes_max(50));
+        heap.shrink();
+        assert_eq!(heap.len(), 50);
+        keys.iter().for_each(|&key| assert!(heap.remove(key).is_some()));
+        heap.shrink();
+        assert_eq!(heap.memory_bytes(), 0);
+        heap.insert(Instant::ZERO, 7);
+        assert!(keys.iter().all(|&stale| heap.remove(stale).is_none()));
     }
 }

@@ -66,6 +66,18 @@ impl Pool {
         Block { pooled: true, ..Block::with_capacity(capacity) }
     }
 
+    /// How much memory a block [taken](Self::take) for so many bytes has at most: the next power of two up to 1 MiB, whole pages
+    /// above, and a page to place it.
+    pub const fn block_bytes(capacity_min: usize) -> usize {
+        let rounded = if capacity_min <= 1 << CLASS_BITS_MAX {
+            let power = capacity_min.next_power_of_two();
+            if power < 1 << CLASS_BITS_MIN { 1 << CLASS_BITS_MIN } else { power }
+        } else {
+            capacity_min.saturating_add(PAGE)
+        };
+        if rounded >= PLACED_MIN { rounded.saturating_add(PAGE) } else { rounded }
+    }
+
     /// Takes a block back. One that never had memory, or that was not taken from a pool, is welcome too.
     pub fn give(&mut self, mut block: Block) {
         if block.pooled {
@@ -255,6 +267,11 @@ impl Block {
     pub fn capacity(&self) -> usize {
         let held = self.bytes.capacity();
         if held >= PLACED_MIN + PAGE { held - PAGE } else { held }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// Where in its memory an empty block starts.
@@ -494,5 +511,16 @@ mod tests {
         assert_eq!(class_to_keep(511), None);
         assert_eq!(class_to_keep(1023), Some(0));
         assert_eq!(class_to_keep((1 << 20) + 1), None);
+    }
+
+    #[test]
+    fn a_block_has_no_more_memory_than_is_said_of_it() {
+        let mut pool = Pool::new();
+        for capacity in [0, 1, 511, 512, 513, 16_383, 16_384, 16_385, 1 << 20, (1 << 20) + 1, 5_000_000] {
+            let block = pool.take(capacity);
+            let (held, most) = (block.memory_bytes(), Pool::block_bytes(capacity));
+            assert!(held <= most && most <= held + 2 * PAGE, "{capacity}: {held}, {most}");
+            pool.give(block);
+        }
     }
 }

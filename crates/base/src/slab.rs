@@ -27,6 +27,8 @@ pub struct Slab<T> {
     /// The vacant slot to use next, or [`NONE`].
     vacant: u32,
     len: usize,
+    /// What a new slot begins with: above all that slots given back have had.
+    first_generation: u32,
 }
 
 struct Slot<T> {
@@ -44,7 +46,7 @@ enum Content<T> {
 impl<T> Slab<T> {
     /// An empty slab, without memory.
     pub const fn new() -> Self {
-        Self { slots: Vec::new(), vacant: NONE, len: 0 }
+        Self { slots: Vec::new(), vacant: NONE, len: 0, first_generation: 1 }
     }
 
     /// Puts a value in and returns its key.
@@ -63,7 +65,7 @@ impl<T> Slab<T> {
         if self.vacant == NONE {
             assert!(self.slots.len() < NONE as usize, "a slab holds fewer than 2^32 - 1 values");
             self.vacant = self.slots.len() as u32;
-            self.slots.push(Slot { generation: 1, content: Content::Vacant(NONE) });
+            self.slots.push(Slot { generation: self.first_generation, content: Content::Vacant(NONE) });
         }
         let index = self.vacant;
         let slot = &mut self.slots[index as usize];
@@ -138,6 +140,27 @@ impl<T> Slab<T> {
     /// How many values fit without another allocation.
     pub fn capacity(&self) -> usize {
         self.slots.capacity()
+    }
+
+    /// Gives the memory of an empty slab back. Keys that were stale stay so.
+    pub fn shrink(&mut self) {
+        if self.len == 0 {
+            let highest = self.slots.iter().map(|slot| slot.generation).max();
+            self.first_generation = highest.unwrap_or(self.first_generation).max(self.first_generation);
+            (self.slots, self.vacant) = (Vec::new(), NONE);
+        }
+    }
+
+    /// Bytes of memory held, used or not, without what the values own.
+    pub fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<T>>()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to while there are never more than so many values at once.
+    pub const fn memory_bytes_max(values_max: usize) -> usize {
+        // A vector that grows takes up to twice what it needs, and room for four from the first one on.
+        let slots = values_max.saturating_mul(2);
+        (if slots < 4 { 4 } else { slots }).saturating_mul(size_of::<Slot<T>>())
     }
 
     /// All values with their keys, by index.
@@ -329,5 +352,22 @@ mod tests {
         }
         *slab.get_mut(keys[0]).expect("occupied") += 1;
         assert_eq!(slab.iter().map(|(_, &value)| value).collect::<Vec<_>>(), [11, 30]);
+    }
+
+    #[test]
+    fn a_slab_that_shrinks_forgets_no_stale_key() {
+        let mut slab = Slab::new();
+        let keys: Vec<_> = (0..100).map(|n| slab.insert(n)).collect();
+        assert!(slab.memory_bytes() > 0 && slab.memory_bytes() <= Slab::<i32>::memory_bytes_max(100));
+        slab.shrink();
+        assert_eq!(slab.len(), 100, "what is in use stays");
+        keys.iter().for_each(|&key| assert!(slab.remove(key).is_some()));
+        for round in 0..3 {
+            slab.shrink();
+            assert_eq!(slab.memory_bytes(), 0);
+            let key = slab.insert(round);
+            assert!(keys.iter().all(|&stale| slab.get(stale).is_none()));
+            assert_eq!(slab.remove(key), Some(round));
+        }
     }
 }

@@ -1,3 +1,5 @@
+use fulmar_hpack::DecodeLimits;
+
 /// What an end of a connection allows, advertises and waits for. Every limit of the engine is here.
 ///
 /// The budgets (`…_budget`) are counts that a well-behaved peer never uses up: each is full at the start, fills itself again
@@ -5,8 +7,8 @@
 /// GOAWAY with ENHANCE_YOUR_CALM and the name of the limit (RFC 9113 §10.5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Server: how many streams the peer may have open at once (SETTINGS_MAX_CONCURRENT_STREAMS). Further ones are refused with
-    /// REFUSED_STREAM. Default 1,000.
+    /// How many streams may be open at once. Server: what it tells its client (SETTINGS_MAX_CONCURRENT_STREAMS); further ones are
+    /// refused with REFUSED_STREAM. Client: the most that it opens, even where the server allows more. Default 1,000.
     pub streams_max: u32,
     /// Client: how many streams are opened before the server's SETTINGS have said how many it takes. Default 100, what RFC 9113
     /// §6.5.2 recommends servers to allow at least.
@@ -99,6 +101,17 @@ pub struct Config {
     /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
     /// Default 1,000: a few round trips; what comes later is reported to the client as unprocessed, and safe to try again.
     pub drain_ms: u32,
+}
+
+impl Config {
+    /// What a header list of the peer may hold.
+    pub(crate) const fn decode_limits(&self) -> DecodeLimits {
+        DecodeLimits {
+            list_bytes_max: self.header_list_bytes_max as usize,
+            fields_max: self.header_fields_max as usize,
+            string_bytes_max: self.header_list_bytes_max as usize,
+        }
+    }
 }
 
 impl Default for Config {

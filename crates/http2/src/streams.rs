@@ -56,6 +56,35 @@ impl Streams {
         self.slab.len()
     }
 
+    /// Gives memory back if no stream is open.
+    pub(crate) fn shrink(&mut self) {
+        if self.slab.is_empty() {
+            self.slab.shrink();
+            self.by_id = VecDeque::new();
+        }
+    }
+
+    /// Bytes of memory held, used or not, without what waits on the streams.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slab.memory_bytes() + self.by_id.capacity() * size_of::<(u32, StreamKey)>()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to with so many streams.
+    pub(crate) fn memory_bytes_max(streams: usize) -> usize {
+        // A ring that grows takes up to twice what it needs, and room for four from the first one on.
+        let by_id = streams.saturating_mul(2).max(4).saturating_mul(size_of::<(u32, StreamKey)>());
+        Slab::<Stream>::memory_bytes_max(streams).saturating_add(by_id)
+    }
+
+    /// Bytes of memory held by what waits on the streams.
+    pub(crate) fn waiting_memory_bytes(&self) -> usize {
+        self.slab
+            .iter()
+            .filter_map(|(_, stream)| stream.waiting.as_ref())
+            .map(|waiting| waiting.memory_bytes())
+            .sum()
+    }
+
     /// The open stream with the highest id.
     pub(crate) fn last(&self) -> Option<(u32, StreamKey)> {
         self.by_id.back().copied()

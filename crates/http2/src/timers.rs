@@ -17,11 +17,20 @@ pub(crate) enum Timer {
     Stall,
     /// When a graceful shutdown settles its last stream id although its PING was not answered.
     Drain,
+    /// When a connection without streams gives memory back.
+    Shrink,
 }
 
 impl Timer {
-    const ALL: [Self; 6] =
-        [Self::Preface, Self::SettingsAck, Self::Frame, Self::HeaderBlock, Self::Stall, Self::Drain];
+    const ALL: [Self; 7] = [
+        Self::Preface,
+        Self::SettingsAck,
+        Self::Frame,
+        Self::HeaderBlock,
+        Self::Stall,
+        Self::Drain,
+        Self::Shrink,
+    ];
 }
 
 /// When each timer ends, if it runs.

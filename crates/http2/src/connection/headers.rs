@@ -69,12 +69,12 @@ impl Connection {
         if head.has(flag::END_HEADERS) {
             return self.on_header_block(env, opening, fragment);
         }
-        let bytes = env.pool.take(fragment.len());
-        let block = self.header_block.insert(HeaderBlock { opening, continuations: 0, bytes });
-        block.bytes.extend_from_slice(fragment);
+        self.check_header_block(fragment.len(), 0)?;
+        let mut bytes = env.pool.take(fragment.len());
+        bytes.extend_from_slice(fragment);
+        self.header_block = Some(HeaderBlock { opening, continuations: 0, bytes });
         let patience = Duration::from_millis(u64::from(self.config.header_block_ms));
         self.timers.set(Timer::HeaderBlock, env.now + patience);
-        self.check_header_block()?;
         Ok(None)
     }
 
@@ -86,9 +86,11 @@ impl Connection {
     ) -> Result<Option<Event<'static>>, Error> {
         let Some(block) = &mut self.header_block else { return Ok(None) };
         block.continuations += 1;
+        let (bytes, continuations) = (block.bytes.len() + payload.len(), block.continuations);
+        self.check_header_block(bytes, continuations)?;
+        let Some(block) = &mut self.header_block else { return Ok(None) };
         env.pool.reserve(&mut block.bytes, payload.len());
         block.bytes.extend_from_slice(payload);
-        self.check_header_block()?;
         if !head.has(flag::END_HEADERS) {
             return Ok(None);
         }
@@ -101,12 +103,11 @@ impl Connection {
 
     /// The limits of a block that is not there yet; crossing one ends the connection, as the rest would have to be decoded to keep
     /// the compression table in step (CVE-2024-27316).
-    fn check_header_block(&self) -> Result<(), Error> {
-        let Some(block) = &self.header_block else { return Ok(()) };
-        if block.bytes.len() > self.config.header_block_bytes_max as usize {
+    fn check_header_block(&self, bytes: usize, continuations: u32) -> Result<(), Error> {
+        if bytes > self.config.header_block_bytes_max as usize {
             return Err(Error::calm("header_block_bytes_max: the header block is too large"));
         }
-        if block.continuations > self.config.continuations_max {
+        if continuations > self.config.continuations_max {
             return Err(Error::calm("continuations_max: too many CONTINUATION frames"));
         }
         Ok(())
@@ -119,7 +120,7 @@ impl Connection {
         opening: Opening,
         block: &[u8],
     ) -> Result<Option<Event<'static>>, Error> {
-        let limits = self.decode_limits();
+        let limits = self.config.decode_limits();
         self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
             fault: Fault::Peer,
             reach: Reach::Connection,

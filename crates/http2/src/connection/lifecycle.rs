@@ -1,5 +1,6 @@
 //! How a connection and its streams begin and end.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use fulmar_base::{Env, Fault};
@@ -22,6 +23,14 @@ const DEBUG_BYTES_MAX: usize = 1024;
 
 /// The most waiting queues kept for streams to come.
 const SPARE_MAX: usize = 16;
+
+/// How long a connection has had no stream when it gives memory back: long enough that a burst of calls finds what the one before it
+/// used.
+const SHRINK_MS: u32 = 10_000;
+
+/// What an idle connection keeps: the memory of a few streams and fields, so that one which is used by few at a time never gives
+/// any back and never takes any.
+const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 /// Who has said that the connection goes away (RFC 9113 §6.8).
 #[derive(Default, Debug)]
@@ -65,6 +74,11 @@ impl Pings {
         self.unanswered.push(payload);
     }
 
+    /// Bytes of memory held besides the connection's own.
+    pub(super) fn memory_bytes(&self) -> usize {
+        if self.unanswered.spilled() { self.unanswered.capacity() * size_of::<[u8; 8]>() } else { 0 }
+    }
+
     fn answered(&mut self, payload: [u8; 8]) -> bool {
         let position = self.unanswered.iter().position(|&sent| sent == payload);
         position.map(|position| self.unanswered.remove(position)).is_some()
@@ -72,6 +86,9 @@ impl Pings {
 }
 
 impl Connection {
+    /// What pings under way hold at most besides the connection itself, in bytes.
+    pub(crate) const PINGS_BYTES_MAX: usize = Pings::UNANSWERED_MAX * size_of::<[u8; 8]>();
+
     /// Ends a stream before its time with RST_STREAM (RFC 9113 §5.4.2): what waits on it is dropped, its key is gone, and no event
     /// follows. Nothing if the stream has gone, or both ends have ended it.
     pub fn reset(&mut self, env: &mut Env<'_>, stream: StreamKey, code: ErrorCode) {
@@ -171,6 +188,10 @@ impl Connection {
                 }
                 Timer::Drain => {
                     self.go_away(env, ErrorCode::NoError, b"");
+                    continue;
+                }
+                Timer::Shrink => {
+                    self.shrink();
                     continue;
                 }
             };
@@ -313,7 +334,32 @@ impl Connection {
             self.closed_streams.remember(stream.id, EndedBy::EndStream);
         }
         self.offer_slot();
+        if self.streams.len() == 0 && !self.timers.runs(Timer::Shrink) && self.spare_memory() > KEPT_BYTES_MAX
+        {
+            self.set_timer(env, Timer::Shrink, SHRINK_MS);
+        }
         Some(stream)
+    }
+
+    /// Memory that serves nothing while no stream is open.
+    fn spare_memory(&self) -> usize {
+        let events = self.events.capacity() * size_of::<Event<'static>>();
+        self.streams.memory_bytes() + events + self.fields.memory_bytes()
+    }
+
+    /// Gives memory back, unless streams have been opened meanwhile.
+    fn shrink(&mut self) {
+        if self.streams.len() == 0 && self.events.is_empty() {
+            self.streams.shrink();
+            self.events = VecDeque::new();
+            self.spare = Vec::new();
+            self.fields.clear_down_to(0);
+        }
+    }
+
+    /// What the queues kept for streams to come hold at most, in bytes.
+    pub(crate) fn spare_bytes_max() -> usize {
+        SPARE_MAX * (Waiting::spare_bytes_max() + size_of::<Box<Waiting>>())
     }
 
     /// Keeps an empty waiting queue for the next stream that needs one.

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use fulmar_base::{Env, Input, Instant};
-use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList, Fields, TABLE_BYTES_INITIAL};
+use fulmar_hpack::{Decoder, Encoder, Field, FieldList, Fields, TABLE_BYTES_INITIAL};
 
 use crate::backlog::Backlog;
 use crate::closed_streams::ClosedStreams;
@@ -15,7 +15,7 @@ use crate::timers::Timers;
 use crate::tuning::Tuner;
 use crate::validate::Validator;
 use crate::waiting::Waiting;
-use crate::{Config, Error, Event};
+use crate::{Config, Error, Event, Memory};
 
 mod data;
 mod headers;
@@ -241,12 +241,22 @@ impl Connection {
         self.timers.next()
     }
 
-    /// What a header list of the peer may hold.
-    fn decode_limits(&self) -> DecodeLimits {
-        DecodeLimits {
-            list_bytes_max: self.config.header_list_bytes_max as usize,
-            fields_max: self.config.header_fields_max as usize,
-            string_bytes_max: self.config.header_list_bytes_max as usize,
+    /// How much memory the connection holds, by what it is for. [`Memory::output`] and [`Memory::unread`] are with the caller, and
+    /// 0. Takes time in proportion to the open streams.
+    pub fn memory(&self) -> Memory {
+        let spare = self.spare.iter().map(|waiting| waiting.memory_bytes()).sum::<usize>();
+        Memory {
+            connection: size_of::<Self>() + self.pings.memory_bytes(),
+            compression: self.decoder.memory_bytes() + self.encoder.memory_bytes(),
+            fields: self.fields.memory_bytes(),
+            header_block: self.header_block.as_ref().map_or(0, |block| block.bytes.memory_bytes()),
+            streams: self.streams.memory_bytes(),
+            waiting: self.streams.waiting_memory_bytes()
+                + spare
+                + self.spare.capacity() * size_of::<Box<Waiting>>(),
+            events: self.events.capacity() * size_of::<Event<'static>>(),
+            output: 0,
+            unread: 0,
         }
     }
 

@@ -194,7 +194,7 @@ impl Connection {
 
     /// How many streams may be open at once. Client.
     pub(super) fn streams_allowed(&self) -> usize {
-        self.peer.streams_max.unwrap_or(self.config.streams_assumed) as usize
+        self.peer.streams_max.unwrap_or(self.config.streams_assumed).min(self.config.streams_max) as usize
     }
 
     /// Encodes a header section into the output.

@@ -8,6 +8,7 @@ mod flow_control;
 mod frames;
 mod header_blocks;
 mod limits;
+mod memory;
 mod messages;
 mod pairs;
 mod path;
