@@ -127,8 +127,10 @@ impl Client {
             _ if is_first && (100..200).contains(&answer.http_status) => {
                 Status::new(Code::Internal, "answer ended with an interim response")
             }
-            // A status always counts, whatever HTTP says.
+            // An error always counts, whatever HTTP says.
             Some(status) if !status.is_ok() => status.clone(),
+            // But OK is not the end of what was no answer: nobody has read it.
+            Some(_) if slot.inbound == Inbound::Foreign => foreign_status(slot),
             Some(_) if slot.deframer.is_midway() => {
                 Status::new(Code::Internal, "answer ended with OK inside a message")
             }

@@ -132,6 +132,17 @@ fn a_grpc_status_wins_over_the_http_status() {
     assert_eq!(code_of(&[Part::Trailers(list)]), Code::NotFound);
 }
 
+/// Found by fuzzing.
+#[test]
+fn ok_behind_an_answer_that_is_none_does_not_count() {
+    let page: &[(&str, &[u8])] = &[(":status", b"200"), ("content-type", b"text/html")];
+    let (messages, outcome) = answered(&[Part::Headers(page), Part::Data(b"<html>"), Part::Trailers(OK)]);
+    assert_eq!((messages.len(), outcome.code), (0, Code::Unknown));
+    assert!(outcome.message.contains("<html>"), "the page is quoted: {}", outcome.message);
+    let missing: &[(&str, &[u8])] = &[(":status", b"404")];
+    assert_eq!(code_of(&[Part::Headers(missing), Part::Trailers(OK)]), Code::Unimplemented);
+}
+
 /// Wire rule 28.
 #[test]
 fn an_answer_without_a_status_is_unknown() {
