@@ -100,6 +100,70 @@ fn r16_a_reply_larger_than_the_stream_window_arrives() {
     }
 }
 
+/// Takes all DATA of a stream up to its end, and credits each frame when it has come. Returns the content.
+fn take_content(peer: &mut Peer, stream: u32) -> Vec<u8> {
+    let mut content = Vec::new();
+    loop {
+        let frame = peer.until(|frame| frame.stream == stream && matches!(frame.kind, DATA | HEADERS));
+        content.extend(&frame.payload[..if frame.kind == DATA { frame.payload.len() } else { 0 }]);
+        if frame.has(END_STREAM) {
+            return content;
+        }
+        if let Ok(bytes @ 1..) = u32::try_from(frame.payload.len()) {
+            // The end may be under way already: then the other side has no use for credit, and may be gone.
+            let _ = peer.try_send(&[window_update(stream, bytes), window_update(0, bytes)]);
+        }
+    }
+}
+
+#[test]
+fn r16_a_reply_larger_than_the_window_of_the_client_leaves_as_credit_comes() {
+    for (window, length) in R16_CASES {
+        let (server, _) = serve();
+        let address = server.local_addr().unwrap();
+        let mut peer = Peer::connect_with(address, &[(INITIAL_WINDOW_SIZE, window)]);
+        let stream = peer.take_stream();
+        peer.send(&[headers(stream, END_HEADERS, &request(U))]);
+        peer.send_content(stream, &message(&pattern(length)), true);
+        peer.until(|frame| frame.is(HEADERS, stream));
+        assert!(take_content(&mut peer, stream) == message(&pattern(length)));
+    }
+}
+
+/// What a server sees of a client's request that is larger than its window.
+fn take_large_request(window: u32, length: usize, call: impl FnOnce(String, Raw) + Send + 'static) {
+    let raw = RawServer::bind();
+    let endpoint = raw.endpoint();
+    let client = thread::spawn(move || call(endpoint, Raw::from(pattern(length))));
+    let mut peer = raw.accept(&[(INITIAL_WINDOW_SIZE, window)]);
+    let stream = peer.expect_request();
+    assert!(take_content(&mut peer, stream) == message(&pattern(length)));
+    peer.reply(stream, b"");
+    client.join().unwrap();
+}
+
+#[test]
+fn r16_a_request_larger_than_the_window_of_the_server_leaves_as_credit_comes() {
+    for (window, length) in R16_CASES {
+        take_large_request(window, length, |endpoint, message| {
+            block_on(async {
+                let channel = Channel::connect(endpoint).await.unwrap();
+                channel.unary::<Raw, Raw>(U, message).await.unwrap();
+            });
+        });
+        take_large_request(window, length, |endpoint, message| {
+            let mut channel = blocking::Channel::connect(endpoint).unwrap();
+            channel.unary::<Raw, Raw>(U, message).unwrap();
+        });
+        take_large_request(window, length, |endpoint, message| {
+            let mut channel = blocking::Channel::connect(endpoint).unwrap();
+            let mut upload = channel.client_streaming::<Raw, Raw>(CS, ()).unwrap();
+            upload.send(&message).unwrap();
+            upload.finish().unwrap();
+        });
+    }
+}
+
 /// Both ends hold credit back, until a part of the window is to be given; together they may not hold back all of it.
 #[test]
 fn r16_messages_of_any_size_pass_small_windows_both_ways() {
@@ -262,6 +326,30 @@ fn r18_settings_are_acknowledged_before_anything_that_relies_on_them() {
 }
 
 #[test]
+fn r18_a_client_acknowledges_settings_before_anything_that_relies_on_them() {
+    let raw = RawServer::bind();
+    let endpoint = raw.endpoint();
+    let client = thread::spawn(move || {
+        let mut channel = blocking::Channel::connect(endpoint).unwrap();
+        channel.unary::<Raw, Raw>(U, Raw::from(pattern(5_000))).unwrap();
+    });
+    let mut peer = raw.accept(&[(INITIAL_WINDOW_SIZE, 0)]);
+    let stream = peer.expect_request();
+    let content = message(&pattern(5_000));
+    let mut window = 0;
+    while window < content.len() {
+        window += 25;
+        peer.send(&[settings(&[(INITIAL_WINDOW_SIZE, window as u32)])]);
+        let frames = peer.all_until(|frame| frame.kind == DATA);
+        let acknowledged = frames.iter().any(|frame| frame.kind == SETTINGS && frame.has(ACK));
+        assert!(acknowledged, "DATA ahead of the acknowledgement: {frames:?}");
+        assert_eq!(data_bytes(&frames, stream), 25.min(content.len() + 25 - window));
+    }
+    peer.reply(stream, b"");
+    client.join().unwrap();
+}
+
+#[test]
 fn r18_settings_are_acknowledged_while_no_data_may_leave() {
     let (server, _) = serve();
     let mut peer = Peer::connect(server.local_addr().unwrap());
@@ -304,24 +392,12 @@ fn assert_all_credited(peer: &Peer) {
     assert!(credited <= spent && spent - credited < 65_535 / 2, "{spent} bytes sent, {credited} credited");
 }
 
-#[test]
-fn r19_what_comes_for_cancelled_calls_is_credited_to_the_connection_of_a_client() {
-    const CALLS: usize = 200;
-    let raw = RawServer::bind();
-    let settings = Channel::builder(raw.endpoint()).http2(with_small_connection_window());
-    let client = thread::spawn(move || {
-        block_on(async {
-            let channel = settings.connect().await.unwrap();
-            for _ in 0..CALLS {
-                let mut replies =
-                    channel.server_streaming::<Raw, Raw>(BIG, Raw::default()).await.unwrap().into_inner();
-                assert_eq!(replies.message().await.unwrap().unwrap().as_ref(), b"one");
-            }
-            channel.unary::<Raw, Raw>(U, Raw::default()).await.map(Response::into_inner)
-        })
-    });
+const R19_CALLS: usize = 200;
+
+/// Serves a client that cancels each of [`R19_CALLS`] calls after its first message, makes one more, and ends.
+fn send_to_cancelled_calls(raw: &RawServer) {
     let mut peer = raw.accept(&[]);
-    for _ in 0..CALLS {
+    for _ in 0..R19_CALLS {
         let stream = peer.expect_request();
         peer.send(&[headers(stream, END_HEADERS, &response())]);
         peer.send_content(stream, &message(b"one"), false);
@@ -333,9 +409,43 @@ fn r19_what_comes_for_cancelled_calls_is_credited_to_the_connection_of_a_client(
     }
     let stream = peer.expect_request();
     peer.reply(stream, b"fine");
-    assert_eq!(client.join().unwrap().unwrap().as_ref(), b"fine");
     peer.expect_end();
     assert_all_credited(&peer);
+}
+
+#[test]
+fn r19_what_comes_for_cancelled_calls_is_credited_to_the_connection_of_a_channel() {
+    let raw = RawServer::bind();
+    let settings = Channel::builder(raw.endpoint()).http2(with_small_connection_window());
+    let client = thread::spawn(move || {
+        block_on(async {
+            let channel = settings.connect().await.unwrap();
+            for _ in 0..R19_CALLS {
+                let mut replies =
+                    channel.server_streaming::<Raw, Raw>(BIG, Raw::default()).await.unwrap().into_inner();
+                assert_eq!(replies.message().await.unwrap().unwrap().as_ref(), b"one");
+            }
+            channel.unary::<Raw, Raw>(U, Raw::default()).await.map(Response::into_inner)
+        })
+    });
+    send_to_cancelled_calls(&raw);
+    assert_eq!(client.join().unwrap().unwrap().as_ref(), b"fine");
+}
+
+#[test]
+fn r19_what_comes_for_cancelled_calls_is_credited_to_the_connection_of_a_blocking_channel() {
+    let raw = RawServer::bind();
+    let settings = blocking::Channel::builder(raw.endpoint()).http2(with_small_connection_window());
+    let client = thread::spawn(move || {
+        let mut channel = blocking::Channel::with(settings).unwrap();
+        for _ in 0..R19_CALLS {
+            let mut replies = channel.server_streaming::<Raw, Raw>(BIG, Raw::default()).unwrap().into_inner();
+            assert_eq!(replies.message().unwrap().unwrap().as_ref(), b"one");
+        }
+        channel.unary::<Raw, Raw>(U, Raw::default()).map(Response::into_inner)
+    });
+    send_to_cancelled_calls(&raw);
+    assert_eq!(client.join().unwrap().unwrap().as_ref(), b"fine");
 }
 
 /// A server ends calls early when their handler does, and refuses calls above its limit. What their clients had under way counts

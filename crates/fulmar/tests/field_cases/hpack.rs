@@ -486,20 +486,48 @@ fn r29_headers_for_a_cancelled_call_are_decoded_by_the_client() {
     let mut peer = raw.accept(&[]);
     let stream = peer.expect_request();
     step.send(()).unwrap();
+    answer_a_cancelled_call(&mut peer, stream);
+    step.send(()).unwrap();
+    answer_by_indices(&mut peer);
+    assert_both_fields(&client.join().unwrap());
+}
+
+#[test]
+fn r29_headers_for_a_call_whose_deadline_passed_are_decoded_by_a_blocking_client() {
+    let calls = |mut channel: blocking::Channel| {
+        let late = Request::new(Raw::default()).with_timeout(std::time::Duration::from_millis(20));
+        let status = channel.unary::<Raw, Raw>(SLOW, late).unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_both_fields(&unary(&mut channel, Request::new(Raw::default())).unwrap());
+    };
+    with_blocking_client(calls, |mut peer| {
+        let stream = peer.expect_request();
+        answer_a_cancelled_call(&mut peer, stream);
+        answer_by_indices(&mut peer);
+    });
+}
+
+/// Waits for the reset of a call, and sends headers and trailers as if there had been none. They insert two fields.
+fn answer_a_cancelled_call(peer: &mut Peer, stream: u32) {
     assert_eq!(peer.expect_reset(stream), CANCEL);
     peer.send(&[
         headers(stream, END_HEADERS, &[response(), inserted("x-first", "1")].concat()),
         headers(stream, END_STREAM, &trailers_ok()),
         continuation(stream, END_HEADERS, &inserted("x-second", "2")),
     ]);
-    step.send(()).unwrap();
+}
+
+/// Answers the next call with the two fields.
+fn answer_by_indices(peer: &mut Peer) {
     let stream = peer.expect_request();
     peer.send(&[
         headers(stream, END_HEADERS, &[response(), indexed(62), indexed(63)].concat()),
         data(stream, 0, &message(b"")),
         headers(stream, END_HEADERS | END_STREAM, &trailers_ok()),
     ]);
-    let reply = client.join().unwrap();
+}
+
+fn assert_both_fields(reply: &Response<Raw>) {
     assert_eq!(reply.metadata().get("x-second"), Some("2"));
     assert_eq!(reply.metadata().get("x-first"), Some("1"));
 }
