@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use fulmar_base::{Block, Env, Fault};
-use fulmar_hpack::Field;
+use fulmar_hpack::{Field, Overflow};
 
 use super::receive::Found;
 use super::send::list_size;
@@ -221,8 +221,8 @@ impl Connection {
             Err((ErrorCode::StreamClosed, "HEADERS behind END_STREAM"))
         } else if opening.self_dependent {
             Err((ErrorCode::ProtocolError, "stream that depends on itself"))
-        } else if self.fields.overflow().is_some() {
-            Err((ErrorCode::EnhanceYourCalm, "header list above header_list_bytes_max or header_fields_max"))
+        } else if let Some(overflow) = self.fields.overflow() {
+            Err((ErrorCode::EnhanceYourCalm, over_limit(overflow)))
         } else {
             self.check_further(stream, end).map_err(|text| (ErrorCode::ProtocolError, text))
         };
@@ -275,5 +275,13 @@ impl Connection {
         // Decoding one costs more than dropping one.
         self.ignore(env)?;
         self.on_late_frame(env, id)
+    }
+}
+
+/// Which limit of the configuration a header list is over.
+const fn over_limit(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::ListBytes | Overflow::String => "header list larger than header_list_bytes_max",
+        Overflow::Fields => "header list of more fields than header_fields_max",
     }
 }
