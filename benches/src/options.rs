@@ -10,8 +10,8 @@ use crate::cell::{Cell, Client, Kind, Peer, Threads};
 /// What `--help` prints.
 pub const USAGE: &str = "\
 usage: grid [--peer fulmar,tonic,floor] [--client async,blocking] [--threads runtime,two,one,spin]
-            [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--cores N]
-            [--seconds 3] [--rounds 3]
+            [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--trace off]
+            [--transport tcp] [--cores N] [--seconds 3] [--rounds 3]
 
 Runs every combination of what is listed and prints one line a cell in the format of Go's benchmarks: the median of the
 rounds. The rounds of all cells are interleaved.
@@ -23,6 +23,8 @@ rounds. The rounds of all cells are interleaved.
   --kind         unary calls, or message pairs on streams that stay open             [unary,streaming]
   --concurrency  callers at once                                                     [1,8,64,512]
   --payload      bytes of payload each way                                           [1]
+  --trace        off                                                                 [off]
+  --transport    tcp: one loopback connection                                        [tcp]
   --cores        allow the whole process this many cores                             [all]
   --seconds      measured seconds a cell, all rounds together                        [3]
   --rounds       how often each cell runs                                            [3]
@@ -110,6 +112,9 @@ impl Options {
             "kind" => self.kinds = choices(flag, value, Kind::WORDS, Kind::from_word)?,
             "concurrency" => self.concurrency = numbers(flag, value, 1, 100_000)?,
             "payload" => self.payloads = numbers(flag, value, 0, 4 * 1024 * 1024 - 16)?,
+            // One choice each: what is measured is said, and what is not offered is refused.
+            "trace" => drop(choices(flag, value, &["off"], |word| (word == "off").then_some(()))?),
+            "transport" => drop(choices(flag, value, &["tcp"], |word| (word == "tcp").then_some(()))?),
             "cores" => self.cores = Some(number(flag, value, 1, 4096)?),
             "rounds" => self.rounds = number(flag, value, 1, 1000)?,
             "seconds" => {
@@ -197,6 +202,7 @@ mod tests {
         for (line, text) in [
             ("--peer grpc", "--peer grpc: must be one of fulmar, tonic, floor"),
             ("--concurrency 0", "--concurrency 0: must be a whole number between 1 and 100000"),
+            ("--transport tcp,tls", "--transport tls: must be one of tcp"),
             ("--seconds soon", "--seconds soon: not a number"),
             ("--seconds 0", "must lie between"),
             ("--colour red", "--colour: no such flag"),

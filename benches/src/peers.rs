@@ -7,9 +7,10 @@ mod tonic;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 
 use crate::cell::{Cell, Client, Peer, Threads};
-use crate::meter::Meter;
+use crate::meter::{Measurement, Meter, Phases};
 
 /// Why a cell has no figures.
 #[derive(Debug)]
@@ -36,8 +37,20 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for RunError {
     }
 }
 
+/// One run of a cell.
+///
+/// # Errors
+/// The peer does not offer the cell, or something went wrong.
+pub fn measure(cell: &Cell, phases: Phases) -> Result<Measurement, RunError> {
+    let meter = Arc::new(Meter::new(phases, cell.callers));
+    // A thread of its own: nothing that a peer leaves in thread-locals reaches the next cell.
+    let run = || run(cell, &meter);
+    thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|_| Err("panicked".into())))?;
+    meter.measurement().ok_or_else(|| "the callers stopped before the run was over".into())
+}
+
 /// Sets up both ends, lets the callers call while the meter runs, and takes everything down again.
-pub fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
+fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     if cell.client == Client::Blocking && cell.threads == Threads::One {
         return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
     }

@@ -1,14 +1,13 @@
 //! The benchmark grid: one line a cell in Go's benchmark format, so that `benchstat` compares two runs. See `--help`.
 
+use std::env;
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
-use std::{env, thread};
 
 use fulmar_benches::allocator::CountingAllocator;
 use fulmar_benches::cell::Cell;
-use fulmar_benches::meter::{Measurement, Meter, Phases};
+use fulmar_benches::meter::{Measurement, Phases};
 use fulmar_benches::options::{Options, USAGE};
 use fulmar_benches::peers::{self, RunError};
 use fulmar_benches::{machine, table, watchdog};
@@ -68,13 +67,9 @@ fn run() -> Result<bool, Box<dyn Error>> {
 }
 
 fn measure(cell: &Cell, time: Duration) -> Result<Measurement, RunError> {
-    let phases =
-        Phases { warm_up: time / 4, timed: time, counted: (time / 8).min(Duration::from_millis(200)) };
-    let meter = Arc::new(Meter::new(phases, cell.callers));
+    let counted = (time / 8).min(Duration::from_millis(200));
+    let phases = Phases { warm_up: time / 4, timed: time, counted };
     let limit = 10 * (phases.warm_up + phases.timed + phases.counted) + Duration::from_secs(30);
     let _watchdog = watchdog::start(cell.to_string(), limit);
-    // A thread of its own: nothing that a peer leaves in thread-locals reaches the next cell.
-    let run = || peers::run(cell, &meter);
-    thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|_| Err("panicked".into())))?;
-    meter.measurement().ok_or_else(|| "the callers stopped before the run was over".into())
+    peers::measure(cell, phases)
 }
