@@ -87,8 +87,13 @@ pub struct Config {
     /// How long a frame may take from its first byte to its last, in milliseconds. Default 60,000: a link that is slower than
     /// 300 bytes a second does not carry the largest frame.
     pub frame_ms: u32,
-    /// Server: how much DATA may wait, on all streams together and in bytes, for a client that gives no credit; as long as the
-    /// client likes. More has to go on leaving: see [`stall_ms`](Self::stall_ms). Default 16 MiB.
+    /// Server: how long DATA may wait for credit, in milliseconds. A stream of which nothing has left for that long because the
+    /// client gives no credit for it ends with RST_STREAM(ENHANCE_YOUR_CALM); if the connection's window is what is used up, the
+    /// connection ends (CVE-2019-9517). It may take an eighth longer. An application that reads slower than that, on
+    /// purpose, needs more; 0 waits for ever. Default 300,000.
+    pub credit_wait_ms: u32,
+    /// Server: how much DATA may wait, on all streams together and in bytes, for a client that gives no credit, for as long as
+    /// [`credit_wait_ms`](Self::credit_wait_ms). More has to go on leaving: see [`stall_ms`](Self::stall_ms). Default 16 MiB.
     pub stalled_bytes_max: usize,
     /// Server: while more than [`stalled_bytes_max`](Self::stalled_bytes_max) waits, at least one byte of 64 that wait has to leave
     /// within this many milliseconds, else the connection ends (CVE-2019-9517). Default 60,000.
@@ -146,6 +151,7 @@ impl Default for Config {
             budget_refill_ms: 10_000,
             preface_ms: 10_000,
             frame_ms: 60_000,
+            credit_wait_ms: 300_000,
             stalled_bytes_max: 16 * 1024 * 1024,
             stall_ms: 60_000,
             queued_bytes_max: 256 * 1024 * 1024,

@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     HeaderBlock,
     /// When enough of what waits must have left.
     Stall,
+    /// When DATA may have waited too long for credit.
+    Credit,
     /// When a graceful shutdown settles its last stream id although its PING was not answered.
     Drain,
     /// When a connection without streams gives memory back.
@@ -22,12 +24,13 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Preface,
         Self::SettingsAck,
         Self::Frame,
         Self::HeaderBlock,
         Self::Stall,
+        Self::Credit,
         Self::Drain,
         Self::Shrink,
     ];

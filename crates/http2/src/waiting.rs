@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use fulmar_base::{Block, Output, Pool};
+use fulmar_base::{Block, Instant, Output, Pool};
 use fulmar_hpack::{DecodeLimits, FieldList};
 
 /// Content shorter than this is copied together when it has to wait, whatever it lies in: else a thousand messages of a few bytes
@@ -72,6 +72,8 @@ impl Chunk<'_> {
 pub(crate) struct Waiting {
     chunks: VecDeque<Chunk<'static>>,
     bytes: usize,
+    /// When the last byte left, or the first one came.
+    pub(crate) moved: Instant,
     pub(crate) end: End,
     /// Read only with [`End::Trailers`].
     pub(crate) trailers: FieldList,
@@ -79,7 +81,13 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new() -> Self {
-        Self { chunks: VecDeque::new(), bytes: 0, end: End::Open, trailers: FieldList::new() }
+        Self {
+            chunks: VecDeque::new(),
+            bytes: 0,
+            moved: Instant::ZERO,
+            end: End::Open,
+            trailers: FieldList::new(),
+        }
     }
 
     /// How many bytes of DATA wait.

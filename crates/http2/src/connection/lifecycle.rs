@@ -186,6 +186,10 @@ impl Connection {
                     self.watch_backlog(env);
                     continue;
                 }
+                Timer::Credit => match self.end_streams_without_credit(env) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
                 Timer::Drain => {
                     self.go_away(env, ErrorCode::NoError, b"");
                     continue;

@@ -270,8 +270,11 @@ impl Connection {
         let bytes = chunk.len();
         if bytes > 0 {
             let spare = &mut self.spare;
-            let waiting =
-                stream.waiting.get_or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new(Waiting::new())));
+            let waiting = stream.waiting.get_or_insert_with(|| {
+                let mut waiting = spare.pop().unwrap_or_else(|| Box::new(Waiting::new()));
+                waiting.moved = env.now;
+                waiting
+            });
             waiting.push(chunk, env.pool);
             stream.writable_owed = true;
         } else {
@@ -281,6 +284,7 @@ impl Connection {
             waiting.end = End::Stream;
         }
         self.add_to_backlog(env, bytes);
+        self.watch_credit(env);
         self.streams.update_queue(key);
     }
 

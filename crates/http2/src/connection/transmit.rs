@@ -1,12 +1,15 @@
 //! The scheduler's half that writes: DATA which waited leaves in turns of one frame.
 
-use fulmar_base::Env;
+use std::time::Duration;
+
+use fulmar_base::{Env, Instant};
 
 use super::{Connection, Role};
-use crate::Event;
+use crate::frame;
 use crate::stream::StreamKey;
 use crate::timers::Timer;
 use crate::waiting::End;
+use crate::{Error, ErrorCode, Event};
 
 impl Connection {
     /// Writes what waits and may leave: one frame of each stream in turn, until the windows or the output's room are used up.
@@ -45,6 +48,7 @@ impl Connection {
         let last = length == waiting.bytes();
         self.begin_frame(env, key, length, last, last && waiting.end == End::Stream);
         waiting.write(length, env.out, env.pool);
+        waiting.moved = env.now;
         self.take_from_backlog(length);
         let end = waiting.end;
         if last {
@@ -78,12 +82,64 @@ impl Connection {
         if self.backlog.bytes() <= self.config.stalled_bytes_max {
             self.timers.stop(Timer::Stall);
         }
+        if self.backlog.bytes() == 0 {
+            self.timers.stop(Timer::Credit);
+        }
     }
 
     /// Looks whether enough has left when some time has passed.
     pub(super) fn watch_backlog(&mut self, env: &Env<'_>) {
         self.backlog.mark();
         self.set_timer(env, Timer::Stall, self.config.stall_ms);
+    }
+
+    /// Looks after some time whether what has begun to wait still does.
+    pub(super) fn watch_credit(&mut self, env: &Env<'_>) {
+        let limit_ms = self.config.credit_wait_ms;
+        if self.role == Role::Server && limit_ms > 0 && !self.timers.runs(Timer::Credit) {
+            self.set_timer(env, Timer::Credit, limit_ms);
+        }
+    }
+
+    /// Resets the streams that the client has not let send for too long, and looks again when the next one may be due.
+    pub(super) fn end_streams_without_credit(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
+        let limit = Duration::from_millis(u64::from(self.config.credit_wait_ms));
+        let mut next: Option<Instant> = None;
+        let mut position = 0;
+        while let Some(key) = self.streams.at(position) {
+            position += 1;
+            let Some(stream) = self.streams.get(key) else { continue };
+            let Some(waiting) = &stream.waiting else { continue };
+            let due = waiting.moved + limit;
+            if due > env.now {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            } else if stream.send_window.available() == 0 {
+                self.end_stream_without_credit(env, key);
+                position -= 1;
+            } else if self.send_window.available() == 0 {
+                return Err(Error::calm("credit_wait_ms: the client gives the connection no credit"));
+            } else {
+                // It waits for its turn, or for the socket: not for credit.
+                next = Some(env.now);
+            }
+        }
+        if let Some(next) = next {
+            self.timers.set(Timer::Credit, next.max(env.now + limit / 8));
+        }
+        Ok(())
+    }
+
+    fn end_stream_without_credit(&mut self, env: &mut Env<'_>, key: StreamKey) {
+        let Some(stream) = self.remove(env, key) else { return };
+        let code = ErrorCode::EnhanceYourCalm;
+        frame::reset_stream(stream.id, code, env.out.bytes_mut());
+        self.events.push_back(Event::Reset {
+            stream: key,
+            user: stream.user,
+            code,
+            unprocessed: false,
+            text: "credit_wait_ms: the client gives the stream no credit",
+        });
     }
 
     /// Tells a sender that had to wait that it need not any longer.

@@ -276,8 +276,13 @@ fn frames_that_come_slowly_but_in_time_leave_no_deadline() {
 
 /// A server with many responses for a client that gives no credit; `stalled_bytes_max` is 6,400.
 fn stalled(length: usize) -> Peer {
-    let config =
-        Config { stalled_bytes_max: 6_400, queued_bytes_max: 10_000, stall_ms: 500, ..Config::default() };
+    let config = Config {
+        stalled_bytes_max: 6_400,
+        queued_bytes_max: 10_000,
+        stall_ms: 500,
+        credit_wait_ms: 0,
+        ..Config::default()
+    };
     let mut peer = Peer::silent(Role::Server, config);
     peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 0)]);
     peer.requests(1, true);

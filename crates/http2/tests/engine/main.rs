@@ -4,6 +4,7 @@ mod support;
 
 mod closing;
 mod content;
+mod credit_wait;
 mod flow_control;
 mod frames;
 mod header_blocks;
