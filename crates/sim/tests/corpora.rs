@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target in `fuzz/fuzz_targets`, and its body.
-const TARGETS: [Target; 5] = [
+const TARGETS: [Target; 6] = [
     ("hpack_decode", fuzz::hpack_decode),
     ("hpack_roundtrip", fuzz::hpack_roundtrip),
     ("http2_server_bytes", fuzz::http2_server_bytes),
     ("http2_client_bytes", fuzz::http2_client_bytes),
     ("pair_ops", fuzz::pair_ops),
+    ("grpc_message", fuzz::grpc_message),
 ];
 
 #[test]
