@@ -13,9 +13,11 @@ use fulmar_reactor::{Lone, clock};
 use super::{Duplex, Streaming, Upload};
 use crate::call::cell::CellState;
 use crate::call::{CallCell, CellShape, CellShelf, Inbound};
-use crate::client::endpoint::{ClientEndpoint, Command};
+use crate::client::endpoint::{ClientEndpoint, Command, NO_SETTINGS};
 use crate::client::target::Target;
-use crate::client::{ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply};
+use crate::client::{
+    ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply, share_of,
+};
 use crate::error::ConnectError;
 use crate::host::resolver;
 use crate::local::refuse_on_reactor;
@@ -215,8 +217,14 @@ impl Channel {
     fn open(&self, connect_by: Instant) -> Result<Connection, ConnectError> {
         let fail = |reason: String| ConnectError::new(&self.target.uri, reason);
         let mut last_error = "the name has no addresses".to_owned();
-        for address in self.addresses(connect_by).map_err(fail)? {
-            match self.open_at(address, connect_by) {
+        let addresses = self.addresses(connect_by).map_err(fail)?;
+        for (tried, &address) in addresses.iter().enumerate() {
+            let left = time_left(connect_by);
+            if left.is_zero() && tried > 0 {
+                break;
+            }
+            let by = clock().saturating_add(share_of(left, addresses.len() - tried));
+            match self.open_at(address, by) {
                 Ok(connection) => return Ok(connection),
                 Err(reason) => last_error = reason,
             }
@@ -233,15 +241,19 @@ impl Channel {
             .map_err(|error| format!("the name cannot be resolved: {error}"))
     }
 
-    fn open_at(&self, address: SocketAddr, connect_by: Instant) -> Result<Connection, String> {
+    fn open_at(&self, address: SocketAddr, by: Instant) -> Result<Connection, String> {
+        // The time is watched here: an endpoint that fails takes its leave of the peer, which takes time of its own.
+        let (no_doors, for_ever) = (Box::new(|_| None), Instant::from_nanos(u64::MAX));
         let make = || {
-            let no_doors = Box::new(|_| None);
-            Plain(ClientEndpoint::new(self.spec.clone(), no_doors, Return::Kept(VecDeque::new()), connect_by))
+            Plain(ClientEndpoint::new(self.spec.clone(), no_doors, Return::Kept(VecDeque::new()), for_ever))
         };
         let mut connection =
-            Lone::connect(address, Some(time_left(connect_by)), make).map_err(|error| error.to_string())?;
+            Lone::connect(address, Some(time_left(by)), make).map_err(|error| error.to_string())?;
         while !connection.transport().0.is_ready() {
-            connection.turn(Some(connect_by)).map_err(|closed| closed.text.into_owned())?;
+            if time_left(by).is_zero() {
+                return Err(NO_SETTINGS.to_owned());
+            }
+            connection.turn(Some(by)).map_err(|closed| closed.text.into_owned())?;
         }
         Ok(connection)
     }

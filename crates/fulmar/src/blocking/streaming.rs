@@ -7,8 +7,9 @@ use std::task::Poll;
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::Channel;
-use crate::call::CallCell;
 use crate::call::cell::CellState;
+use crate::call::{CallCell, HeldCell};
+use crate::local::refuse_on_reactor;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::Payload;
 use crate::response::Response;
@@ -42,6 +43,7 @@ impl<'c, T: Payload> Streaming<'c, T> {
             if self.replies.has_ended() {
                 return Ok(false);
             }
+            refuse_on_reactor("reading from a blocking stream")?;
             let cell = self.replies.cell().clone();
             let queue = self.replies.queue_mut();
             let arrived = self.channel.wait(&cell, |state| state.check_inbound(queue));
@@ -79,9 +81,11 @@ impl<T: Payload> Iterator for Streaming<'_, T> {
 
 impl<T> Drop for Streaming<'_, T> {
     fn drop(&mut self) {
-        if !self.replies.has_ended() {
-            self.replies.cell().abandon();
-            self.channel.flush(&self.replies.cell().clone());
+        if let Some(cell) = self.replies.take_cell() {
+            if !self.replies.has_ended() {
+                self.channel.flush(&cell);
+            }
+            self.channel.give_cell(cell);
         }
     }
 }
@@ -95,13 +99,13 @@ impl<T> std::fmt::Debug for Streaming<'_, T> {
 /// A client-streaming call: requests go up, one reply comes down. Dropping it without [`finish`](Self::finish) cancels the call.
 pub struct Upload<'c, Req, Resp> {
     channel: &'c mut Channel,
-    cell: Arc<CallCell>,
+    cell: HeldCell,
     types: PhantomData<fn(&Req) -> Resp>,
 }
 
 impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     pub(super) fn new(channel: &'c mut Channel, cell: Arc<CallCell>) -> Self {
-        Self { channel, cell, types: PhantomData }
+        Self { channel, cell: cell.into(), types: PhantomData }
     }
 
     /// Sends one request by reference. Waits while the server is slow.
@@ -117,6 +121,7 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     /// # Errors
     /// The status of a call that failed; `UNIMPLEMENTED` when the server did not answer with exactly one message.
     pub fn finish(self) -> Result<Response<Resp>, Status> {
+        refuse_on_reactor("finishing a blocking call")?;
         self.cell.end_outbound();
         self.channel.wait(&self.cell, CellState::check_end);
         let mut queue = crate::call::Inbound::default();
@@ -127,9 +132,11 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
 impl<Req, Resp> Drop for Upload<'_, Req, Resp> {
     fn drop(&mut self) {
         // A call that has ended stays as it is.
-        self.cell.abandon();
-        self.channel.flush(&self.cell);
-        self.channel.give_cell(std::mem::take(&mut self.cell));
+        if let Some(cell) = self.cell.take() {
+            cell.abandon();
+            self.channel.flush(&cell);
+            self.channel.give_cell(cell);
+        }
     }
 }
 
@@ -188,6 +195,7 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     /// # Errors
     /// The status of a call that failed before there was any.
     pub fn metadata(&mut self) -> Result<MetadataMap, Status> {
+        refuse_on_reactor("waiting for the metadata of a blocking call")?;
         self.replies.wait(CellState::check_metadata)?;
         Ok(self.replies.replies.cell().lock().metadata_in.clone())
     }
@@ -205,6 +213,7 @@ impl<Req, Resp> std::fmt::Debug for Duplex<'_, Req, Resp> {
 }
 
 fn send<Req: Payload>(channel: &mut Channel, cell: &Arc<CallCell>, message: &Req) -> Result<(), Status> {
+    refuse_on_reactor("sending on a blocking stream")?;
     channel.wait(cell, CellState::check_room)?;
     cell.send(message, channel.send_message_bytes_max())?;
     channel.flush(cell);

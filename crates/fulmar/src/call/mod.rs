@@ -1,6 +1,7 @@
 //! What a user holds of a call: the cell shared with the call's connection, and the handles over it.
 
 pub(crate) mod cell;
+mod held;
 mod inbound;
 mod replies;
 mod requests;
@@ -8,6 +9,7 @@ mod shelf;
 mod streaming;
 
 pub(crate) use cell::{CallCell, CellShape, Side};
+pub(crate) use held::HeldCell;
 pub(crate) use inbound::Inbound;
 pub use replies::Replies;
 pub use requests::{Duplex, Requests, Upload};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fulmar_grpc::Status;
 
-use super::{CallCell, Inbound, Streaming};
+use super::{CallCell, HeldCell, Inbound, Streaming};
 use crate::Response;
 use crate::client::reply;
 use crate::payload::Payload;
@@ -16,7 +16,7 @@ use crate::payload::Payload;
 /// [`finish`](Self::finish) half-closes: the server then knows that no request follows. Dropping it without, while the call is
 /// still open, cancels the call, so that an upload that was cut short never looks like a whole one.
 pub struct Requests<T> {
-    cell: Arc<CallCell>,
+    cell: HeldCell,
     message_bytes_max: usize,
     finished: bool,
     message: PhantomData<fn(&T)>,
@@ -36,7 +36,7 @@ impl<T: Payload> Requests<T> {
 
 impl<T> Requests<T> {
     pub(crate) fn new(cell: Arc<CallCell>, message_bytes_max: usize) -> Self {
-        Self { cell, message_bytes_max, finished: false, message: PhantomData }
+        Self { cell: cell.into(), message_bytes_max, finished: false, message: PhantomData }
     }
 
     /// Half-closes: no request follows. Never waits.
@@ -107,7 +107,11 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
         let waiting = CancelOnDrop { cell: &self.requests.cell };
         poll_fn(|cx| waiting.cell.poll_end(cx)).await;
         drop(waiting);
-        reply::take_single(&self.requests.cell, self.channel.shelf(), &mut Inbound::default())
+        let response = reply::take_single(&self.requests.cell, self.channel.shelf(), &mut Inbound::default());
+        if let Some(cell) = self.requests.cell.take() {
+            self.channel.give_cell(cell);
+        }
+        response
     }
 }
 

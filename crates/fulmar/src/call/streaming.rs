@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::cell::Arrived;
-use super::{CallCell, Inbound};
+use super::{CallCell, HeldCell, Inbound};
 use crate::client::Channel;
 use crate::payload::{Payload, decode};
 
@@ -18,7 +18,7 @@ use crate::payload::{Payload, decode};
 ///
 /// Dropping a client's stream before its end cancels the call; a handler that drops its stream ignores what still arrives.
 pub struct Streaming<T> {
-    cell: Arc<CallCell>,
+    cell: HeldCell,
     queue: Inbound,
     trailers: MetadataMap,
     ended: bool,
@@ -97,7 +97,7 @@ impl<T: Payload> Streaming<T> {
 impl<T> Streaming<T> {
     pub(crate) fn new(cell: Arc<CallCell>, channel: Option<Channel>) -> Self {
         Self {
-            cell,
+            cell: cell.into(),
             queue: Inbound::default(),
             trailers: MetadataMap::new(),
             ended: false,
@@ -108,6 +108,17 @@ impl<T> Streaming<T> {
 
     pub(crate) fn cell(&self) -> &Arc<CallCell> {
         &self.cell
+    }
+
+    /// Leaves the call, as dropping does, and gives its cell away.
+    pub(crate) fn take_cell(&mut self) -> Option<Arc<CallCell>> {
+        let cell = self.cell.take()?;
+        if self.ended {
+            cell.finish_reading(&mut self.queue);
+        } else {
+            cell.abandon_reading(&mut self.queue);
+        }
+        Some(cell)
     }
 
     pub(crate) fn queue_mut(&mut self) -> &mut Inbound {
@@ -140,13 +151,8 @@ impl<T> Streaming<T> {
 
 impl<T> Drop for Streaming<T> {
     fn drop(&mut self) {
-        if self.ended {
-            self.cell.finish_reading(&mut self.queue);
-        } else {
-            self.cell.abandon_reading(&mut self.queue);
-        }
-        if let Some(channel) = self.channel.take() {
-            channel.give_cell(std::mem::take(&mut self.cell));
+        if let (Some(cell), Some(channel)) = (self.take_cell(), &self.channel) {
+            channel.give_cell(cell);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulmar_base::{Closed, Instant, Plain};
 use fulmar_grpc::Status;
@@ -245,14 +246,17 @@ impl ChannelState {
     /// Dials the next address, or fails what waits when there is none left. The addresses that are left share the time that is.
     fn dial_next(&mut self, core: &mut Core) {
         let left = self.connect_by.saturating_duration_since(core.now());
-        let share = left / u32::try_from(self.addresses.len().max(1)).unwrap_or(u32::MAX);
+        let share = share_of(left, self.addresses.len());
         if let Some(address) = self.addresses.pop_front().filter(|_| !left.is_zero()) {
             let make = self.endpoint_maker(core, core.now() + share);
             self.stage = Stage::Dialing(core.dial(address, Some(share), make));
             return;
         }
         self.stage = Stage::Idle;
-        let reason = self.last_error.take().unwrap_or_else(|| "the name has no addresses".to_owned());
+        let reason = self.last_error.take().unwrap_or_else(|| match left {
+            Duration::ZERO => format!("not connected within {:?}", self.spec.config.connect_timeout),
+            _ => "the name has no addresses".to_owned(),
+        });
         self.fail_waiting(&reason);
     }
 
@@ -321,6 +325,11 @@ impl Connections {
             }
         }
     }
+}
+
+/// How long the next of so many addresses may take.
+pub(crate) fn share_of(left: Duration, addresses: usize) -> Duration {
+    left / u32::try_from(addresses.max(1)).unwrap_or(u32::MAX)
 }
 
 fn dropped() -> Status {

@@ -13,6 +13,9 @@ use crate::payload::PREFIX_LEN;
 /// How often a call that no connection has processed is given to another one (PROTOCOL "transparent retry": once, wire rule 49).
 const ATTEMPTS_MAX: u32 = 2;
 
+/// What there is to say of a server that has accepted a connection, and not more.
+pub(crate) const NO_SETTINGS: &str = "the server did not send its HTTP/2 SETTINGS in time";
+
 /// A client's end of one connection.
 pub(crate) struct ClientEndpoint {
     grpc: Client,
@@ -394,7 +397,7 @@ impl Endpoint for ClientEndpoint {
     fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
         self.waiting.expire(env.now);
         if self.ready_by.is_some_and(|ready_by| ready_by <= env.now) {
-            return Err(Closed::peer("the server did not send its HTTP/2 SETTINGS in time"));
+            return Err(Closed::peer(NO_SETTINGS));
         }
         self.grpc.on_deadline(env)?;
         self.drain(env, &Input::new(&[]))

@@ -13,6 +13,6 @@ mod waiting;
 pub use background::ClientReactor;
 pub use channel::{Channel, ChannelBuilder};
 pub(crate) use channel::{ChannelConfig, ChannelSpec, Place};
-pub(crate) use connections::Connections;
+pub(crate) use connections::{Connections, share_of};
 pub(crate) use pending::{PendingCall, Return};
 pub(crate) use waiting::WaitingCalls;
