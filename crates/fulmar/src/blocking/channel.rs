@@ -269,9 +269,11 @@ impl Channel {
             if let Poll::Ready(found) = check(&mut cell.lock()) {
                 return found;
             }
-            let turned = self.look(cell).and_then(|()| self.turn());
-            let returned =
-                self.connection.as_mut().and_then(|connection| connection.transport().0.take_returned());
+            let (turned, returned) = match self.take_returned() {
+                // Given back when it was to start: nothing will come for it.
+                Some(pending) => (Ok(()), Some(pending)),
+                None => (self.look(cell).and_then(|()| self.turn()), self.take_returned()),
+            };
             match (turned, returned) {
                 (_, Some(pending)) if starts < STARTS_MAX => {
                     starts += 1;
@@ -303,6 +305,11 @@ impl Channel {
             (Some(slot), Some(connection)) => connection.command(Command::Look(slot)),
             _ => Ok(()),
         }
+    }
+
+    /// A call that the connection took and did not send.
+    fn take_returned(&mut self) -> Option<PendingCall> {
+        self.connection.as_mut()?.transport().0.take_returned()
     }
 
     fn turn(&mut self) -> Result<(), Closed> {

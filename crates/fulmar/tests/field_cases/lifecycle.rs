@@ -440,10 +440,12 @@ fn r39_a_blocking_client_out_of_stream_ids_goes_on_with_another_connection() {
     let config = Http2Config { stream_id_max: 10, ..Http2Config::default() };
     let settings = fulmar::blocking::Channel::builder(server.endpoint()).http2(config);
     let mut channel = fulmar::blocking::Channel::with(settings).unwrap();
+    let started = Instant::now();
     for n in 0..12 {
         let reply: Response<Raw> = channel.unary::<Raw, _>(U, Raw::from(vec![n])).unwrap();
         assert_eq!(reply.get_ref().as_ref(), [n]);
     }
+    assert!(started.elapsed() < Duration::from_secs(4), "no call waits until its old connection is drained");
 }
 
 #[test]
