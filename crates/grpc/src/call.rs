@@ -139,6 +139,9 @@ pub(crate) struct Calls {
 /// How much memory of maps waits for reuse at most: what some hundred calls with a few values need.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 
+/// What a table without calls keeps when time has passed: what a few of them need at a time.
+const KEPT_BYTES_MAX: usize = 8 * 1024;
+
 /// What a call is made of when it begins.
 pub(crate) struct NewCall {
     pub(crate) stream: StreamKey,
@@ -298,6 +301,52 @@ impl Calls {
                 self.deadlines.remove(deadline);
             }
             self.ended.push_back(key);
+        }
+    }
+
+    /// Bytes of memory held by the table, used or not.
+    pub(crate) fn slots_memory(&self) -> usize {
+        self.slots.memory_bytes()
+            + self.deadlines.memory_bytes()
+            + self.ended.capacity() * size_of::<CallKey>()
+    }
+
+    /// The most that [`slots_memory`](Self::slots_memory) comes to with so many calls at once.
+    pub(crate) fn slots_memory_max(calls: usize) -> usize {
+        // A ring that grows takes up to twice what it needs, and room for four from the first one on.
+        let ended = calls.saturating_mul(2).max(4).saturating_mul(size_of::<CallKey>());
+        Slab::<Call>::memory_bytes_max(calls)
+            .saturating_add(DeadlineHeap::<CallKey>::memory_bytes_max(calls))
+            .saturating_add(ended)
+    }
+
+    /// Bytes of memory held by the metadata of calls, and by maps that wait for the next ones.
+    pub(crate) fn metadata_memory(&self) -> usize {
+        let of_calls = self.slots.iter().map(|(_, call)| {
+            let status = call.status.as_ref().map_or(0, |status| status.message().len());
+            call.metadata.memory_bytes() + call.trailers.memory_bytes() + status
+        });
+        of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<MetadataMap>()
+    }
+
+    /// The most that maps which wait for the next calls come to, with so many calls at once.
+    pub(crate) fn spare_memory_max(calls: usize) -> usize {
+        SPARE_BYTES_MAX + calls.saturating_mul(4 * size_of::<MetadataMap>())
+    }
+
+    /// Bytes of memory held by unfinished messages, and of messages handed over and not taken.
+    pub(crate) fn messages_memory(&self) -> usize {
+        self.slots.iter().map(|(_, call)| call.deframer.memory_bytes() + call.credit.untaken).sum()
+    }
+
+    /// Gives memory back if there are no calls and it is more than a few of them need.
+    pub(crate) fn shrink(&mut self) {
+        if self.slots.is_empty() && self.ended.is_empty() && self.slots_memory() > KEPT_BYTES_MAX {
+            self.slots.shrink();
+            self.deadlines.shrink();
+            self.ended = VecDeque::new();
+            self.spare = Vec::new();
+            self.spare_bytes = 0;
         }
     }
 

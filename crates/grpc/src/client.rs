@@ -10,6 +10,7 @@ use crate::code::Code;
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
+use crate::memory::Memory;
 use crate::metadata::MetadataMap;
 use crate::status::Status;
 
@@ -209,6 +210,11 @@ impl Client {
     /// fill its window, and keep a call at a window and a message of memory.
     pub fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
         self.end.release(env, call, message_bytes);
+    }
+
+    /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
+    pub fn memory(&self) -> Memory {
+        self.end.memory()
     }
 
     /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for

@@ -155,6 +155,7 @@ impl End {
         if self.lost {
             return Ok(());
         }
+        self.calls.shrink();
         self.give_withheld(env);
         self.connection.on_deadline(env)
     }

@@ -70,6 +70,11 @@ impl Deframer {
         self.prefix_len > 0
     }
 
+    /// Bytes of memory held by the message in progress.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.block.memory_bytes()
+    }
+
     /// Gives up the message in progress and gives its memory back.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.prefix_len = 0;

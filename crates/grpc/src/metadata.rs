@@ -44,6 +44,9 @@ pub struct MetadataMap {
     split_bytes: usize,
 }
 
+/// What a field costs in a header list besides its text (RFC 9113 §6.5.2).
+const FIELD_OVERHEAD_BYTES: usize = 32;
+
 /// What splitting received values at their commas may add to a map: the name again, and an entry, for each part but the first. As
 /// much as a whole header list of the default size; without a limit a list of 16 KiB, a long name and thousands of commas, would
 /// become 16 MiB.
@@ -96,14 +99,22 @@ impl MetadataMap {
 
     /// The size of the list as HTTP counts it: names, values and 32 for each field (RFC 9113 §6.5.2).
     pub fn list_bytes(&self) -> usize {
-        /// What a field costs besides its text.
-        const FIELD_OVERHEAD_BYTES: usize = 32;
         self.bytes.len() + FIELD_OVERHEAD_BYTES * self.entries.len()
     }
 
     /// The memory it holds, used or not, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+}
+
+impl MetadataMap {
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to in a map that was only received into, from a header list of so many
+    /// bytes.
+    pub(crate) fn memory_bytes_max(list_bytes: usize) -> usize {
+        // The list counts more for a field than an entry takes. Memory that grows takes up to twice what it needs, and room for four
+        // entries from the first one on.
+        list_bytes.saturating_add(SPLIT_BYTES_MAX).saturating_mul(2).saturating_add(4 * size_of::<Entry>())
     }
 }
 

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
 use crate::headers::{self, StatusText};
+use crate::memory::Memory;
 use crate::metadata::MetadataMap;
 use crate::routes::Routes;
 
@@ -155,6 +156,11 @@ impl Server {
     /// fill its window, and keep a call at a window and a message of memory.
     pub fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
         self.end.release(env, call, message_bytes);
+    }
+
+    /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
+    pub fn memory(&self) -> Memory {
+        self.end.memory()
     }
 
     /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fulmar_base::{Block, Closed, DeadlineHeap, Endpoint, Env, Input, Instant, TaskId};
-use fulmar_grpc::{Body, CallKey, Code, Config, Event, Gone, MetadataMap, Routes, Server, Status};
+use fulmar_grpc::{Body, CallKey, Code, Config, Event, Gone, Memory, MetadataMap, Routes, Server, Status};
 
 use crate::caller::{Ask, CALL_ID, PATH, hold, prefix};
 use crate::ledger::SharedLedger;
@@ -51,6 +51,10 @@ impl Callee {
             metadata: MetadataMap::new(),
             message: Vec::new(),
         }
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        self.server.memory()
     }
 
     pub(crate) fn calls(&self) -> usize {

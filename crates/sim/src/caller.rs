@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fulmar_base::{Block, Closed, DeadlineHeap, DeadlineKey, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{
-    Body, CallKey, Client, ClientIdentity, Code, Config, Event, MetadataMap, Start, StartError,
+    Body, CallKey, Client, ClientIdentity, Code, Config, Event, Memory, MetadataMap, Start, StartError,
 };
 
 use crate::ledger::SharedLedger;
@@ -76,6 +76,10 @@ impl Caller {
             metadata: MetadataMap::new(),
             message: Vec::new(),
         }
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        self.client.memory()
     }
 
     pub(crate) fn calls(&self) -> usize {

@@ -1,14 +1,15 @@
 use std::time::Duration;
 
 use fulmar_base::{Closed, Instant, Plain};
-use fulmar_grpc::Config;
-use fulmar_http2::Role;
+use fulmar_grpc::{Config, Memory};
+use fulmar_http2::{Role, Sends};
 
 use crate::callee::Callee;
 use crate::caller::{Ask, Caller};
 use crate::driver::SharedPool;
 use crate::ledger::{Ledger, SharedLedger};
 use crate::link::Ending;
+use crate::plan::Scale;
 use crate::tap::{SharedCalls, Tap};
 use crate::{Driver, Link, Random, Trace, Weather};
 
@@ -22,11 +23,25 @@ pub(crate) struct Node {
     pub(crate) pool: SharedPool,
     /// How far its clock is ahead of the world's.
     pub(crate) ahead: Duration,
+    /// The most memory that an end of it may hold.
+    memory_max: Memory,
 }
 
+/// What stands in front of each message.
+const PREFIX_BYTES: usize = 5;
+
+/// More fields than any header section of a world has.
+const FIELDS_MAX: usize = 20;
+
 impl Node {
-    pub(crate) fn new(config: Config) -> Self {
-        Self { config, pool: SharedPool::default(), ahead: Duration::ZERO }
+    pub(crate) fn new(config: Config, scale: Scale) -> Self {
+        let sends = Sends {
+            data_bytes_max: scale.message_bytes_max + PREFIX_BYTES,
+            fields_max: FIELDS_MAX,
+            field_bytes_max: scale.metadata_bytes_max + 1_000,
+        };
+        let memory_max = config.memory_max(&sends);
+        Self { config, pool: SharedPool::default(), ahead: Duration::ZERO, memory_max }
     }
 }
 
@@ -223,6 +238,14 @@ impl Connection {
             let most = node.config.http2.output_bytes_max;
             ledger.check(waiting <= most, || format!("{waiting} bytes wait to be written, more than {most}"));
         }
+        for (name, held, node) in self.memory(client, server) {
+            let most = &node.memory_max;
+            for ((part, held), (_, most)) in held.parts().zip(most.parts()) {
+                ledger.check(held <= most, || {
+                    format!("{name} holds {held} bytes for {part}, more than {most}")
+                });
+            }
+        }
         let ends = [
             (self.client.is_over(), self.client.blocks(), self.client.name()),
             (self.server.is_over(), self.server.blocks(), self.server.name()),
@@ -230,6 +253,17 @@ impl Connection {
         for (over, blocks, name) in ends {
             ledger.check(!over || blocks == 0, || format!("{name} has leaked {blocks} blocks"));
         }
+    }
+
+    /// What each end holds.
+    fn memory<'n>(&self, client: &'n Node, server: &'n Node) -> [(&str, Memory, &'n Node); 2] {
+        let with_driver = |mut memory: Memory, (output, unread): (usize, usize)| {
+            (memory.http2.output, memory.http2.unread) = (output, unread);
+            memory
+        };
+        let of_client = with_driver(self.client.transport().0.memory(), self.client.memory_bytes());
+        let of_server = with_driver(self.server.transport().0.memory(), self.server.memory_bytes());
+        [(self.client.name(), of_client, client), (self.server.name(), of_server, server)]
     }
 
     /// Where everything stands, for a person.

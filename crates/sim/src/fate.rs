@@ -113,12 +113,8 @@ fn draw_trouble(random: &mut Random, clients: usize) -> Event {
 }
 
 /// Worlds that show single bytes, or give credit for single bytes, are small, to be run in a moment.
-pub(crate) fn draw_scale<'w>(
-    random: &mut Random,
-    weathers: &[Weather],
-    configs: impl Iterator<Item = &'w Config>,
-) -> Scale {
-    let windows = configs.map(|config| config.http2.stream_window_bytes as usize);
+pub(crate) fn draw_scale(random: &mut Random, weathers: &[Weather], configs: &[Config]) -> Scale {
+    let windows = configs.iter().map(|config| config.http2.stream_window_bytes as usize);
     let chunks = weathers.iter().map(|weather| weather.chunk_max);
     let (message_bytes_max, metadata_bytes_max) = match chunks.chain(windows).min().unwrap_or(usize::MAX) {
         0..10 => (200, 200),
@@ -132,7 +128,9 @@ pub(crate) fn draw_config(random: &mut Random) -> Config {
     let mut config = Config::default();
     config.http2.stream_window_bytes = [1, 500, 5_000, 65_535, 1 << 20][random.within(0..=4)];
     config.http2.connection_window_bytes = [65_535, 1 << 20][random.within(0..=1)];
+    config.http2.window_bytes_max = [0, 100_000, 16 << 20][random.within(0..=2)];
     config.http2.streams_max = [1, 3, 1000][random.within(0..=2)];
+    config.held_bytes_max = [10_000, 64 << 20][random.within(0..=1)];
     config.http2.frame_bytes_max = [16_384, 65_536][random.within(0..=1)];
     config.http2.send_queue_bytes_max = [1_000, 65_536][random.within(0..=1)];
     config.http2.output_bytes_max = [512 * 1024, 2 * 1024 * 1024][random.within(0..=1)];

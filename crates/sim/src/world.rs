@@ -32,7 +32,7 @@ const STEPS_MAX: u64 = 20_000_000;
 /// - what each end writes is legal after what it has taken: whole frames in an order that streams allow, within the windows and the
 ///   frame size of the peer, settings and pings acknowledged in turn, as a judge sees it who reads the wire on his own account;
 /// - a connection ends only if the world ends it, or if it was harmed and a limit on the peer's silence says so;
-/// - what waits for a peer that does not read stays within the limit;
+/// - what waits for a peer that does not read stays within the limit, and the memory of each end within its sum, part by part;
 ///
 /// and when an end goes that it keeps no call and no block.
 pub struct World {
@@ -86,10 +86,10 @@ impl World {
         let mut random = Random::new(seed);
         let clients = [1, 1, 2, 3][random.within(0..=3)];
         let weathers: Vec<_> = (0..clients).map(|_| Weather::draw(&mut random)).collect();
-        let server = Node::new(fate::draw_config(&mut random));
-        let nodes: Vec<_> = (0..clients).map(|_| Node::new(fate::draw_config(&mut random))).collect();
-        let configs = nodes.iter().chain([&server]).map(|node| &node.config);
-        let scale = fate::draw_scale(&mut random, &weathers, configs);
+        let configs: Vec<_> = (0..=clients).map(|_| fate::draw_config(&mut random)).collect();
+        let scale = fate::draw_scale(&mut random, &weathers, &configs);
+        let mut nodes: Vec<_> = configs.into_iter().map(|config| Node::new(config, scale)).collect();
+        let server = nodes.swap_remove(clients);
         let calls = random.within(1..=25);
         let mut world = Self {
             seed,

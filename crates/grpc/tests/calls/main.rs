@@ -11,6 +11,7 @@ mod errors;
 mod flow;
 mod held;
 mod kinds;
+mod memory;
 mod metadata;
 mod raw;
 mod support;

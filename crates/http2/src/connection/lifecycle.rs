@@ -30,7 +30,7 @@ const SHRINK_MS: u32 = 10_000;
 
 /// What an idle connection keeps: the memory of a few streams and fields, so that one which is used by few at a time never gives
 /// any back and never takes any.
-const KEPT_BYTES_MAX: usize = 8 * 1024;
+const KEPT_BYTES_MAX: usize = 4 * 1024;
 
 /// Who has said that the connection goes away (RFC 9113 §6.8).
 #[derive(Default, Debug)]
