@@ -212,6 +212,25 @@ fn r17_a_server_sends_nothing_into_a_window_that_settings_made_negative() {
 }
 
 #[test]
+fn r17_a_whole_answer_waits_for_a_negative_window_and_its_trailers_for_the_content() {
+    let (server, _) = serve();
+    let mut peer = Peer::connect_with(server.local_addr().unwrap(), &[(INITIAL_WINDOW_SIZE, 1_000)]);
+    let stream = peer.take_stream();
+    let body = message(&pattern(5_000));
+    peer.send(&[headers(stream, END_HEADERS, &request(U)), data(stream, END_STREAM, &body)]);
+    peer.expect_content(stream, 1_000);
+    peer.send(&[settings(&[(INITIAL_WINDOW_SIZE, 0)]), window_update(stream, 1_000)]);
+    let frames = peer.settle();
+    assert!(frames.iter().all(|frame| frame.stream != stream), "neither content nor trailers: {frames:?}");
+    peer.send(&[window_update(stream, 1)]);
+    peer.expect_content(stream, 1);
+    peer.send(&[settings(&[(INITIAL_WINDOW_SIZE, 10_000)])]);
+    let rest = peer.answer(stream);
+    assert!(rest.content == body[1_001..]);
+    assert_eq!(rest.trailer("grpc-status"), Some("0"));
+}
+
+#[test]
 fn r17_settings_leave_the_window_of_the_connection_alone() {
     let (server, _) = serve();
     let mut peer = Peer::connect_with(server.local_addr().unwrap(), &[(INITIAL_WINDOW_SIZE, 30_000)]);

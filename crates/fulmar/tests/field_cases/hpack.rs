@@ -8,11 +8,12 @@ use fulmar_hpack::{Encoder, Field};
 
 use crate::common::block_on;
 use crate::peer::{
-    CANCEL, COMPRESSION_ERROR, END_HEADERS, END_STREAM, HEADER_TABLE_SIZE, HEADERS, MAX_HEADER_LIST_SIZE,
-    NO_ERROR, Peer, REFUSED_STREAM, RST_STREAM, RawServer, continuation, data, headers, indexed, inserted,
-    integer, literal, message, request, reset_stream, response, size_update, string, trailers_ok,
+    CANCEL, COMPRESSION_ERROR, END_HEADERS, END_STREAM, HEADER_TABLE_SIZE, HEADERS, INTERNAL_ERROR,
+    MAX_HEADER_LIST_SIZE, NO_ERROR, Peer, REFUSED_STREAM, RST_STREAM, RawServer, continuation, data, headers,
+    indexed, inserted, integer, literal, message, request, reset_stream, response, settings, size_update,
+    string, trailers_ok,
 };
-use crate::service::{SLOW, U, serve, serve_with};
+use crate::service::{FAIL, SLOW, U, serve, serve_with};
 
 /// Sends a request whose header block the server cannot decode.
 fn assert_compression_error(peer: &mut Peer, block: &[u8]) {
@@ -115,7 +116,7 @@ fn r25_a_size_update_above_the_acknowledged_setting_is_a_compression_error() {
 
     // Above what was acknowledged, although not above what was offered.
     let mut peer = Peer::open(server.local_addr().unwrap());
-    peer.send(&[crate::peer::PREFACE.to_vec(), crate::peer::settings(&[])]);
+    peer.send(&[crate::peer::PREFACE.to_vec(), settings(&[])]);
     assert_compression_error(&mut peer, &[size_update(8_192), request(U)].concat());
 }
 
@@ -418,10 +419,28 @@ fn r28_a_client_refuses_metadata_over_the_limit_of_the_server_and_sends_nothing(
 fn r28_a_server_fails_a_call_whose_answer_is_over_the_limit_of_the_client_and_says_why() {
     let (server, _) = serve();
     let mut peer = Peer::connect_with(server.local_addr().unwrap(), &[(MAX_HEADER_LIST_SIZE, 1_000)]);
-    let answer = peer.call_with(&request_and(&[literal("x-echoed", "e".repeat(2_000))]), b"");
-    assert_eq!(answer.trailer("grpc-status"), Some("8"), "{answer:?}");
-    let text = answer.trailer("grpc-message").unwrap();
-    assert!(text.contains("1000") && text.contains(" 2"), "size and limit are named: {text}");
+    for (name, content) in [("x-headers", vec![]), ("t-trailers", message(b"sent before"))] {
+        let answer = peer.call_with(&request_and(&[literal(name, "e".repeat(2_000))]), b"sent before");
+        assert_eq!(answer.content, content);
+        assert_eq!(answer.trailer("grpc-status"), Some("8"), "{answer:?}");
+        let text = answer.trailer("grpc-message").unwrap();
+        assert!(text.contains("1000") && text.contains(" 2"), "size and limit are named: {text}");
+        peer.assert_alive();
+    }
+}
+
+/// A limit that even a status is over.
+#[test]
+fn r28_a_server_resets_a_call_whose_client_takes_no_status() {
+    let (server, _) = serve();
+    let mut peer = Peer::connect_with(server.local_addr().unwrap(), &[(MAX_HEADER_LIST_SIZE, 100)]);
+    for path in [U, FAIL, "/no/method"] {
+        let stream = peer.take_stream();
+        peer.send(&[headers(stream, END_HEADERS, &request(path)), data(stream, END_STREAM, &message(b""))]);
+        let frame = peer.until(|frame| frame.stream == stream);
+        assert_eq!((frame.kind, frame.u32_at(0)), (RST_STREAM, INTERNAL_ERROR), "{path}");
+    }
+    peer.send(&[settings(&[(MAX_HEADER_LIST_SIZE, 1_000)])]);
     peer.assert_alive();
 }
 
@@ -557,7 +576,7 @@ fn r29_headers_for_ended_and_malformed_calls_are_decoded_by_the_server() {
     let (server, _) = serve();
     let mut peer = Peer::connect(server.local_addr().unwrap());
     let ended = peer.take_stream();
-    peer.send(&[headers(ended, END_HEADERS, &request(crate::service::FAIL))]);
+    peer.send(&[headers(ended, END_HEADERS, &request(FAIL))]);
     assert_eq!(peer.expect_reset(ended), NO_ERROR);
     peer.send(&[headers(ended, END_HEADERS | END_STREAM, &inserted("x-late", "1"))]);
     let malformed = peer.take_stream();

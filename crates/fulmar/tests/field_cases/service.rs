@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fulmar::{
-    Code, Http2Config, Raw, Replies, Request, Response, Router, RunningServer, Server, Service, Status,
-    Streaming,
+    Code, Http2Config, MetadataMap, Raw, Replies, Request, Response, Router, RunningServer, Server, Service,
+    Status, Streaming,
 };
 
-/// Unary echo of the message; metadata `x-…` comes back as headers.
+/// Unary echo of the message; metadata `x-…` comes back as headers, `t-…` as trailers.
 pub(crate) const U: &str = "/field.Cases/U";
 /// Sleeps until it is cancelled.
 pub(crate) const SLOW: &str = "/field.Cases/Slow";
@@ -113,16 +113,19 @@ impl Service for Cases {
 
 async fn echo(seen: Arc<Seen>, request: Request<Raw>) -> Result<Response<Raw>, Status> {
     seen.unary.fetch_add(1, Ordering::SeqCst);
-    let mut echoed = fulmar::MetadataMap::new();
+    let mut headers = MetadataMap::new();
+    let mut trailers = MetadataMap::new();
     for (name, value, _) in request.metadata().raw_iter() {
-        if name.starts_with(b"x-") {
-            echoed
-                .append_received(name, value, false)
-                .map_err(|error| Status::internal(error.to_string()))?;
-        }
+        let echoed = match name {
+            [b't', b'-', ..] => trailers.append_received(name, value, false),
+            [b'x', b'-', ..] => headers.append_received(name, value, false),
+            _ => Ok(()),
+        };
+        echoed.map_err(|error| Status::internal(error.to_string()))?;
     }
     let mut response = Response::new(request.into_inner());
-    *response.metadata_mut() = echoed;
+    *response.metadata_mut() = headers;
+    *response.trailers_mut() = trailers;
     Ok(response)
 }
 
