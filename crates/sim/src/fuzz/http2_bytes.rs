@@ -335,8 +335,8 @@ impl Subject {
 
     fn on_headers(&mut self, stream: StreamKey, end: bool) {
         self.check_fields();
-        let first = self.engine.fields().next().map(|field| (field.name, field.value));
-        let interim = matches!(first, Some((b":status", value)) if value.len() == 3 && value[0] == b'1');
+        let status = self.engine.fields().find(|field| field.name == b":status").map(|field| field.value);
+        let interim = matches!(status, Some(&[b'1', b'0'..=b'9', b'0'..=b'9']));
         if self.engine.role() == Role::Server && !self.talks.contains_key(&stream) {
             let id = self.engine.stream_id(stream).expect("a stream that has just begun");
             self.engine.set_user(stream, id.into());
