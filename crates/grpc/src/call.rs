@@ -104,6 +104,11 @@ impl Credit {
         freed
     }
 
+    /// The application will take so many of the bytes handed over when the call has ended: they are held, and credited.
+    pub(crate) fn kept(&mut self, bytes: usize) {
+        self.untaken = self.untaken.saturating_sub(bytes);
+    }
+
     /// How many bytes are held for the call.
     pub(crate) const fn held(&self) -> usize {
         self.held

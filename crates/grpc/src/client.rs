@@ -212,6 +212,12 @@ impl Client {
         self.end.release(env, call, message_bytes);
     }
 
+    /// Instead of [`release`](Self::release), for a message that the application takes when the call is over: the server may send as
+    /// much again, but the bytes count as [held](crate::Config::held_bytes_max) until then.
+    pub fn keep(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
+        self.end.keep(env, call, message_bytes);
+    }
+
     /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
     pub fn memory(&self) -> Memory {
         self.end.memory()

@@ -166,6 +166,14 @@ impl End {
         self.credit(env, call);
     }
 
+    /// The application will take a message at the end of the call.
+    pub(crate) fn keep(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
+        if let Some(slot) = self.calls.get_mut(call) {
+            slot.credit.kept(message_bytes.saturating_add(PREFIX_LEN));
+        }
+        self.credit(env, call);
+    }
+
     /// How many bytes the call may queue.
     pub(crate) fn may_send(&self, call: CallKey) -> usize {
         match self.calls.get(call) {

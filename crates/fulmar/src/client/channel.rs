@@ -338,6 +338,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// How many bytes of messages a connection may hold that were received and that no caller has taken. 64 MiB by default. Above it
+    /// the server may go on with one message only, the one that is unfinished longest; what is under way may still
+    /// arrive, but above this and one message of the largest size, the call that holds most fails with `RESOURCE_EXHAUSTED`.
+    pub fn held_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.grpc.held_bytes_max = bytes;
+        self
+    }
+
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.grpc.http2 = config;

@@ -288,7 +288,7 @@ impl ClientEndpoint {
         if state.shape == CellShape::WholeCall {
             // Nobody takes the reply of such a call before its end.
             drop(state);
-            return self.grpc.release(env, key, length);
+            return self.grpc.keep(env, key, length);
         }
         let releases = state.take_releases();
         state.inbound.give_used(env.pool);

@@ -178,6 +178,21 @@ impl ServerBuilder {
         self
     }
 
+    /// How many bytes of messages a connection may hold that were received and that no handler has taken. 64 MiB by default. Above it
+    /// the client may go on with one message only, the one that is unfinished longest, and new calls are refused, which clients may
+    /// try again. What is under way may still arrive; above this and one message of the largest size, the call that holds most
+    /// fails with `RESOURCE_EXHAUSTED`.
+    pub fn held_bytes_max(mut self, bytes: usize) -> Self {
+        self.config.held_bytes_max = bytes;
+        self
+    }
+
+    /// The same for all connections of a reactor together. 1 GiB by default.
+    pub fn reactor_held_bytes_max(mut self, bytes: usize) -> Self {
+        self.reactor.held_bytes_max = bytes;
+        self
+    }
+
     /// Settings of the HTTP/2 connections: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.http2 = config;

@@ -5,6 +5,7 @@ mod abuse;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow_control;
+mod held;
 mod hpack;
 mod lifecycle;
 mod peer;

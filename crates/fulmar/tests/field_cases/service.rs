@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fulmar::{
-    Code, Http2Config, MetadataMap, Raw, Replies, Request, Response, Router, RunningServer, Server, Service,
-    Status, Streaming,
+    Code, Http2Config, MetadataMap, Raw, Replies, Request, Response, Router, RunningServer, Server,
+    ServerBuilder, Service, Status, Streaming,
 };
 
 /// Unary echo of the message; metadata `x-…` comes back as headers, `t-…` as trailers.
@@ -52,9 +52,14 @@ pub(crate) fn serve() -> (RunningServer, Arc<Seen>) {
 
 /// The same with other settings of the connections.
 pub(crate) fn serve_with(config: Http2Config) -> (RunningServer, Arc<Seen>) {
+    serve_built(|server| server.http2(config))
+}
+
+/// The same with other settings of the server.
+pub(crate) fn serve_built(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> (RunningServer, Arc<Seen>) {
     let cases = Cases::default();
     let seen = cases.seen.clone();
-    let server = Server::builder().reactors(1).http2(config).add_service(cases).bind("127.0.0.1:0");
+    let server = build(Server::builder().reactors(1)).add_service(cases).bind("127.0.0.1:0");
     (server.unwrap().spawn().unwrap(), seen)
 }
 

@@ -189,6 +189,27 @@ fn a_client_is_bound_as_well() {
 }
 
 #[test]
+fn what_is_kept_for_the_end_of_its_call_is_credited_and_held() {
+    let mut pair = Pair::new();
+    pair.client.takes_at_once = false;
+    let (call, at_server) = pair.unary(b"question");
+    pair.server.log.clear();
+    for sent in 1..=100 {
+        pair.server
+            .act(|server, env| server.send_message(env, at_server, &[1; 1_000]))
+            .expect("the call is there");
+        pair.run();
+        pair.client.act(|client, env| client.keep(env, call, 1_000));
+        pair.run();
+        assert_eq!(pair.client.messages().len(), sent, "more than a window");
+        assert_eq!(pair.client.pool.held_bytes(), sent * 1_005);
+    }
+    finish(&mut pair.server, at_server, &Status::ok(""));
+    pair.run();
+    assert_eq!(pair.client.pool.held_bytes(), 0);
+}
+
+#[test]
 fn what_other_connections_of_the_thread_hold_holds_this_one_back_until_they_let_go() {
     let mut pair = bounded(1_000);
     pair.server.pool.set_held_bytes_max(500_000);
