@@ -14,8 +14,15 @@ use crate::tap::{SharedCalls, Tap};
 use crate::{Driver, Link, Random, Trace, Weather};
 
 /// What an end that was mistreated may close its connection for by itself: the peer's silence. Nothing else, and no other end.
-const SILENCES: [&str; 6] =
-    ["preface_ms", "settings_ack_ms", "frame_ms", "header_block_ms", "stall_ms", "output_bytes_max"];
+const SILENCES: [&str; 7] = [
+    "preface_ms",
+    "settings_ack_ms",
+    "frame_ms",
+    "header_block_ms",
+    "credit_wait_ms",
+    "stall_ms",
+    "output_bytes_max",
+];
 
 /// Client or server of a world: what its connections share.
 pub(crate) struct Node {

@@ -140,7 +140,11 @@ impl Ledger {
         let planned = code == plan.outcome;
         let timed_out = plan.timeout.is_some()
             && (code == Code::DeadlineExceeded || code == Code::Cancelled && self.clocks_jumped);
-        let lost = code == Code::Unavailable && self.harmed.contains(&connection);
+        // A server that takes its client for dead resets the stream, or the connection ends.
+        let given_up = code == Code::Unavailable
+            || code == Code::ResourceExhausted
+                && text.contains("the peer reset the stream (ENHANCE_YOUR_CALM)");
+        let lost = given_up && self.harmed.contains(&connection);
         self.check(planned || timed_out || lost, || {
             format!("call {id} ended with {code:?} ({text}), planned was {:?}", plan.outcome)
         });

@@ -262,10 +262,18 @@ impl World {
         }
         self.check()?;
         let (ended, all) = (self.ledger.borrow().ended(), self.calls);
-        let blocks = self.server.pool.borrow().outstanding();
+        let nodes = self.clients.iter().chain([&self.server]);
+        let left: Vec<_> = nodes
+            .map(|node| {
+                let pool = node.pool.borrow();
+                (pool.outstanding(), pool.held_bytes())
+            })
+            .collect();
         let mut ledger = self.ledger.borrow_mut();
         ledger.check(ended == all, || format!("{ended} of {all} calls have ended"));
-        ledger.check(blocks == 0, || format!("the server has leaked {blocks} blocks"));
+        ledger.check(left.iter().all(|&left| left == (0, 0)), || {
+            format!("clients and server have leaked blocks, or count bytes as held: {left:?}")
+        });
         drop(ledger);
         self.check()
     }
