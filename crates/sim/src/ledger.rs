@@ -166,3 +166,114 @@ impl Ledger {
         self.check(earlier.is_none(), || format!("call {id} ended twice: {earlier:?}, then {end:?}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{Answer, Way};
+
+    const SCALE: Scale = Scale { messages_max: 3, message_bytes_max: 100, metadata_bytes_max: 100 };
+
+    fn plan(timeout: Option<Duration>) -> Plan {
+        Plan {
+            id: 7,
+            filler_bytes: 0,
+            requests: vec![10],
+            replies: vec![20, 30],
+            answer: Answer::Afterwards,
+            outcome: Code::NotFound,
+            think: Duration::ZERO,
+            hold: Duration::ZERO,
+            cancel: None,
+            timeout,
+            way: Way::Message,
+        }
+    }
+
+    /// What the ledger has to say to this, if anything.
+    fn verdict(act: impl FnOnce(&mut Ledger)) -> Option<String> {
+        let mut ledger = Ledger::new(0, SCALE, 1);
+        act(&mut ledger);
+        ledger.broken().map(str::to_owned)
+    }
+
+    #[track_caller]
+    fn assert_broken(text: &str, act: impl FnOnce(&mut Ledger)) {
+        let verdict = verdict(act).expect("this must not pass");
+        assert!(verdict.contains(text), "{verdict}");
+    }
+
+    fn both_replies(ledger: &mut Ledger) {
+        ledger.sent(7, Direction::Reply, 50);
+        ledger.received(7, Direction::Reply, 50);
+    }
+
+    #[test]
+    fn a_call_that_ends_as_planned_passes() {
+        let verdict = verdict(|ledger| {
+            ledger.begin(7, 0);
+            both_replies(ledger);
+            ledger.finish(0, &plan(None), Code::NotFound, "", 2);
+        });
+        assert_eq!(verdict, None);
+    }
+
+    #[test]
+    fn a_call_ends_once_and_reaches_the_server_once() {
+        assert_broken("ended twice", |ledger| {
+            both_replies(ledger);
+            ledger.finish(0, &plan(None), Code::NotFound, "", 2);
+            ledger.cancel(7);
+        });
+        assert_broken("reached the server twice", |ledger| {
+            ledger.begin(7, 0);
+            ledger.begin(7, 1);
+        });
+    }
+
+    #[test]
+    fn a_call_ends_as_planned_or_with_an_excuse() {
+        let end = |code: Code, timeout: Option<Duration>, harmed: bool| {
+            verdict(|ledger| {
+                if harmed {
+                    ledger.harmed.insert(3);
+                }
+                ledger.finish(3, &plan(timeout), code, "", 0);
+            })
+        };
+        assert!(end(Code::Unavailable, None, false).is_some());
+        assert_eq!(end(Code::Unavailable, None, true), None);
+        assert!(end(Code::DeadlineExceeded, None, true).is_some());
+        assert_eq!(end(Code::DeadlineExceeded, Some(Duration::from_secs(1)), false), None);
+        assert!(end(Code::Internal, Some(Duration::from_secs(1)), true).is_some());
+        assert!(end(Code::NotFound, None, true).is_some(), "as planned, but without the replies");
+    }
+
+    #[test]
+    fn bytes_arrive_after_they_were_sent_and_all_of_them() {
+        assert_broken("21 bytes arrived", |ledger| {
+            ledger.sent(7, Direction::Request, 20);
+            ledger.received(7, Direction::Request, 21);
+        });
+        assert_broken("ended after 10 of 20 bytes", |ledger| {
+            ledger.sent(7, Direction::Request, 20);
+            ledger.received(7, Direction::Request, 10);
+            ledger.received_all(7, Direction::Request);
+        });
+    }
+
+    #[test]
+    fn what_reached_the_server_was_processed() {
+        assert_broken("said to be unprocessed", |ledger| {
+            ledger.begin(7, 0);
+            ledger.retry(0, 7);
+        });
+        assert_broken("after it had ended", |ledger| {
+            ledger.harmed.insert(0);
+            ledger.finish(0, &plan(None), Code::Unavailable, "", 0);
+            ledger.begin(7, 1);
+        });
+    }
+}

@@ -342,3 +342,67 @@ impl Referee {
 fn is_used(id: u32, last_id: u32) -> bool {
     id % 2 == 1 && id <= last_id
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END_STREAM_AND_HEADERS: u8 = wire::END_STREAM | wire::END_HEADERS;
+
+    /// A server's referee after the handshake: the client has opened stream 1, its windows take 100 bytes and its frames 16,384.
+    fn referee() -> (Referee, Output) {
+        let mut referee = Referee::new(Role::Server, &Config::default());
+        let mut taken = wire::PREFACE.to_vec();
+        wire::write((wire::SETTINGS, 0, 0), 6, &[0, 4, 0, 0, 0, 100], &mut taken);
+        wire::write((wire::HEADERS, wire::END_HEADERS, 1), 1, &[0x82], &mut taken);
+        referee.on_taken(&taken);
+        let mut out = Output::new();
+        wire::write((wire::SETTINGS, 0, 0), 0, &[], out.bytes_mut());
+        wire::write((wire::SETTINGS, wire::ACK, 0), 0, &[], out.bytes_mut());
+        wire::write((wire::HEADERS, wire::END_HEADERS, 1), 1, &[0x88], out.bytes_mut());
+        referee.on_written(&out);
+        (referee, out)
+    }
+
+    /// Whether the referee lets these frames pass: head, and payload.
+    fn passes(frames: &[((u8, u8, u32), &[u8])]) -> bool {
+        let (mut referee, mut out) = referee();
+        for (head, payload) in frames {
+            wire::write(*head, payload.len(), payload, out.bytes_mut());
+        }
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| referee.on_written(&out))).is_ok()
+    }
+
+    #[test]
+    fn what_is_legal_passes() {
+        assert!(passes(&[
+            ((wire::DATA, 0, 1), &[0; 60]),
+            ((wire::DATA, 0, 1), &[0; 40]),
+            ((wire::DATA, wire::END_STREAM, 1), &[]),
+            ((wire::RST_STREAM, 0, 1), &[0; 4]),
+            ((wire::GOAWAY, 0, 0), &[0, 0, 0, 1, 0, 0, 0, 0]),
+        ]));
+    }
+
+    #[test]
+    fn each_rule_can_be_broken() {
+        let broken: [&[((u8, u8, u32), &[u8])]; 14] = [
+            &[((wire::DATA, 0, 1), &[0; 101])],
+            &[((wire::DATA, 0, 1), &[0; 60]), ((wire::DATA, 0, 1), &[0; 41])],
+            &[((wire::DATA, 0, 3), &[])],
+            &[((wire::DATA, wire::END_STREAM, 1), &[]), ((wire::DATA, 0, 1), &[])],
+            &[((wire::RST_STREAM, 0, 1), &[0; 4]), ((wire::DATA, 0, 1), &[])],
+            &[((wire::RST_STREAM, 0, 1), &[0; 4]), ((wire::HEADERS, END_STREAM_AND_HEADERS, 1), &[0x88])],
+            &[((wire::HEADERS, 0, 1), &[0x88]), ((wire::PING, 0, 0), &[0; 8])],
+            &[((wire::HEADERS, END_STREAM_AND_HEADERS, 1), &[0xff; 3])],
+            &[((wire::SETTINGS, wire::ACK, 0), &[])],
+            &[((wire::PING, wire::ACK, 0), &[0; 8])],
+            &[((wire::WINDOW_UPDATE, 0, 1), &[0x7f, 0xff, 0xff, 0xff])],
+            &[((wire::WINDOW_UPDATE, 0, 0), &[0; 4])],
+            &[((wire::GOAWAY, 0, 0), &[0; 8]), ((wire::GOAWAY, 0, 0), &[0, 0, 0, 1, 0, 0, 0, 0])],
+            &[((wire::HEADERS, wire::END_HEADERS, 1), &[0; 20_000])],
+        ];
+        let passed: Vec<_> = (0..broken.len()).filter(|&n| passes(broken[n])).collect();
+        assert_eq!(passed, [0; 0]);
+    }
+}
