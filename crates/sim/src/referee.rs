@@ -347,6 +347,9 @@ fn is_used(id: u32, last_id: u32) -> bool {
 mod tests {
     use super::*;
 
+    /// Kind, flags and stream; and the payload.
+    type Written = ((u8, u8, u32), &'static [u8]);
+
     const END_STREAM_AND_HEADERS: u8 = wire::END_STREAM | wire::END_HEADERS;
 
     /// A server's referee after the handshake: the client has opened stream 1, its windows take 100 bytes and its frames 16,384.
@@ -364,8 +367,8 @@ mod tests {
         (referee, out)
     }
 
-    /// Whether the referee lets these frames pass: head, and payload.
-    fn passes(frames: &[((u8, u8, u32), &[u8])]) -> bool {
+    /// Whether the referee lets these frames pass.
+    fn passes(frames: &[Written]) -> bool {
         let (mut referee, mut out) = referee();
         for (head, payload) in frames {
             wire::write(*head, payload.len(), payload, out.bytes_mut());
@@ -386,7 +389,7 @@ mod tests {
 
     #[test]
     fn each_rule_can_be_broken() {
-        let broken: [&[((u8, u8, u32), &[u8])]; 14] = [
+        let broken: [&[Written]; 14] = [
             &[((wire::DATA, 0, 1), &[0; 101])],
             &[((wire::DATA, 0, 1), &[0; 60]), ((wire::DATA, 0, 1), &[0; 41])],
             &[((wire::DATA, 0, 3), &[])],
