@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use fulmar_base::Instant;
 use fulmar_grpc::{CallKey, Code};
 use fulmar_http2::StreamKey;
 
@@ -31,6 +32,7 @@ pub(super) struct Talk {
 
     /// The call, once it has begun.
     pub(super) call: Option<CallKey>,
+    pub(super) deadline: Option<Instant>,
     pub(super) half_closed: bool,
     pub(super) finished: bool,
     pub(super) cancelled: bool,
@@ -40,7 +42,7 @@ pub(super) struct Talk {
     /// The messages that the user has sent, with their prefixes, and how many bytes of that have arrived.
     pub(super) said: Vec<u8>,
     pub(super) heard: usize,
-    /// A message was not what it was announced to be: what arrives does not count.
+    /// A message was not what it was announced to be, or too long to be sent: the call ends for that.
     pub(super) garbled: bool,
     /// Server under test: the user has ended the answer, with this status if it went well.
     pub(super) finish_asked: bool,
@@ -84,6 +86,13 @@ impl Talk {
             0 => Next::Message(start..start + length),
             _ => Next::Fault(Code::Internal),
         }
+    }
+
+    /// Whether the peer has given a reason to end the call.
+    pub(super) fn is_faulty(&self, message_bytes_max: usize) -> bool {
+        let truncated = self.peer_ended && self.taken < self.sent.len();
+        let fault = matches!(self.next_message(message_bytes_max), Next::Fault(_));
+        self.peer_reset || self.answer == Answer::Bad || truncated || fault
     }
 
     /// The user has sent a message.
