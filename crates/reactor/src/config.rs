@@ -20,6 +20,10 @@ pub struct ReactorConfig {
     /// [`Output::SOFT_LIMIT`](fulmar_base::Output::SOFT_LIMIT), so that only answers to a peer that sends and never reads come
     /// here; its connection is closed. Default: 8 MiB.
     pub output_bytes_max: usize,
+    /// How long a peer may take nothing at all of what waits to be written to its socket; then its connection is closed, as that of
+    /// one that is dead or holds memory on purpose. (A peer that reads, but whose application does not, is stopped by its protocol,
+    /// not by its socket.) Default: 60 s.
+    pub write_stall: Duration,
     /// How long a closed connection lingers while nothing moves: first for the peer to take what is still to be written, then for
     /// it to close its side, so that no reset overtakes the last bytes. Default: 1 s. While bytes move it may last ten times that.
     pub linger: Duration,
@@ -33,6 +37,7 @@ impl Default for ReactorConfig {
             unread_bytes_max: 1024 * 1024,
             held_bytes_max: Pool::HELD_MAX_DEFAULT,
             output_bytes_max: 8 * 1024 * 1024,
+            write_stall: Duration::from_secs(60),
             linger: Duration::from_secs(1),
         }
     }

@@ -6,6 +6,7 @@ use fulmar_base::{Block, Closed, Env, Instant, Output, Transport};
 use mio::net::TcpStream;
 
 use crate::bench::Bench;
+use crate::clock;
 use crate::keys::ConnectionKey;
 use crate::socket::{reason, send};
 use crate::timers::Armed;
@@ -15,6 +16,13 @@ const READS_MAX: usize = 16;
 
 /// One connection reads at most so many bytes before others get their turn.
 const READ_BYTES_MAX: usize = 1024 * 1024;
+
+/// One connection works at most about so long at what it has read before others get their turn: what a byte costs depends on
+/// what it says, and a megabyte of small requests would hold everybody up for a long time.
+const WORK_SHARE: Duration = Duration::from_micros(250);
+
+/// A connection whose bytes cost much reads at least so many at a time.
+const APPETITE_MIN: usize = 16 * 1024;
 
 /// One connection writes at most so many bursts before others get their turn.
 const WRITES_MAX: usize = 16;
@@ -47,6 +55,10 @@ pub(crate) struct Connection<T> {
     pub(crate) hung_up: bool,
     /// The socket took less than it was given; or the other end of the pipe knows that there is something to read.
     pub(crate) blocked: bool,
+    /// How many bytes it reads at a time: as many as it works off in [`WORK_SHARE`].
+    appetite: usize,
+    /// Something waits to be written, and some of it has to leave by then.
+    stalled_until: Option<Instant>,
     /// A write has failed: what is read from here on is the last there is.
     write_failed: bool,
 }
@@ -120,6 +132,8 @@ impl<T> Connection<T> {
             retrying: false,
             hung_up: false,
             blocked: false,
+            appetite: usize::MAX,
+            stalled_until: None,
             write_failed: false,
         }
     }
@@ -252,6 +266,40 @@ impl<T> Connection<T> {
     }
 }
 
+/// What keeps one connection from being a burden to others.
+impl<T> Connection<T> {
+    /// Sees to it that the next read takes about as long to work off as others can wait; `true` if this one took longer.
+    fn note_work(&mut self, took: Duration, received: usize) -> bool {
+        if took > WORK_SHARE {
+            self.appetite = (received / 2).max(APPETITE_MIN);
+            return true;
+        }
+        if took < WORK_SHARE / 4 {
+            self.appetite = self.appetite.saturating_mul(2);
+        }
+        false
+    }
+
+    /// Starts, or starts again, the time that a peer has to take some of what waits.
+    fn note_stall(&mut self, bench: &Bench, waiting: usize, left: usize) {
+        if left == 0 || matches!(self.link, Link::Pipe { .. }) {
+            self.stalled_until = None;
+        } else if left < waiting || self.stalled_until.is_none() {
+            self.stalled_until = Some(bench.now + bench.config.write_stall);
+        }
+    }
+
+    /// Whether the peer has taken nothing for too long; and what to say then.
+    pub(crate) fn stalls(&self, bench: &Bench) -> Option<Closed> {
+        let Phase::Open = self.phase else { return None };
+        self.stalled_until.filter(|&until| until <= bench.now)?;
+        let (waiting, time) = (self.output.as_ref().map_or(0, Output::len), bench.config.write_stall);
+        Some(Closed::peer(format!(
+            "the peer does not read: {waiting} bytes wait to be written, and none has left in {time:?}"
+        )))
+    }
+}
+
 impl<T: Transport> Connection<T> {
     /// Calls the transport, if there still is one, with what the thread lends.
     pub(crate) fn poke<R>(
@@ -271,7 +319,7 @@ impl<T: Transport> Connection<T> {
         let transport = self.transport.as_ref().and_then(Transport::next_deadline);
         let own = match &self.phase {
             Phase::Connecting { deadline } => deadline.map(|(at, _)| at),
-            Phase::Open => None,
+            Phase::Open => self.stalled_until,
             // The other end of a pipe reads in any case, so there is nothing to give up on.
             Phase::Lingering(_) if matches!(self.link, Link::Pipe { .. }) => None,
             Phase::Lingering(linger) => Some(linger.until),
@@ -299,17 +347,19 @@ impl<T: Transport> Connection<T> {
             let tail_len = self.make_room(bench);
             let Link::Socket { stream, peer } = &mut self.link else { return Ok(Next::Wait) };
             let room = bench.scratch.get_mut(tail_len..).unwrap_or_default();
-            let asked = room.len();
-            match stream.read(room) {
+            let asked = room.len().min(self.appetite);
+            match stream.read(room.get_mut(..asked).unwrap_or_default()) {
                 Ok(0) => return Err(self.peer_closed()),
                 Ok(received) => {
+                    let began = clock();
                     self.deliver(bench, received)?;
                     self.flush(bench)?;
+                    let sated = self.note_work(clock().saturating_duration_since(began), received);
                     if SHORT_IS_DRY && received < asked && !self.hung_up {
                         return Ok(Next::Wait);
                     }
                     budget = budget.saturating_sub(received);
-                    if budget == 0 {
+                    if budget == 0 || sated {
                         break;
                     }
                 }
@@ -386,6 +436,7 @@ impl<T: Transport> Connection<T> {
             let left = out.len();
             self.keep_output(out, bench);
             result.map_err(Ending::Said)?;
+            self.note_stall(bench, waiting, left);
             match written {
                 Ok(true) if waiting < Output::SOFT_LIMIT / 2 => return Ok(()),
                 Ok(true) => {}
@@ -494,6 +545,20 @@ mod tests {
 
     use super::*;
     use crate::config::ReactorConfig;
+
+    #[test]
+    fn appetite_follows_what_bytes_cost() {
+        let peer = ConnectionKey::of(fulmar_base::Key::<()>::from_u64(0));
+        let mut connection: Connection<()> = Connection::new(Link::Pipe { peer }, Phase::Open);
+        assert!(connection.note_work(WORK_SHARE * 2, 200_000), "the others' turn");
+        assert_eq!(connection.appetite, 100_000);
+        assert!(!connection.note_work(WORK_SHARE / 2, 100_000));
+        assert_eq!(connection.appetite, 100_000);
+        assert!(!connection.note_work(WORK_SHARE / 5, 100_000));
+        assert_eq!(connection.appetite, 200_000);
+        assert!(connection.note_work(WORK_SHARE * 2, 100));
+        assert_eq!(connection.appetite, APPETITE_MIN);
+    }
 
     #[test]
     fn lingering_goes_on_while_the_peer_reads_and_not_for_ever() {

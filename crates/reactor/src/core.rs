@@ -429,6 +429,9 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             }
             _ => {}
         }
+        if let Some(closed) = connection.stalls(&self.bench) {
+            return self.end(key, Ending::Broken(closed));
+        }
         let due =
             connection.transport.as_ref().and_then(Transport::next_deadline).is_some_and(|at| at <= now);
         if due {

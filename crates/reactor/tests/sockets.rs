@@ -380,6 +380,51 @@ fn a_peer_that_sends_and_never_reads_is_cut_off() {
 }
 
 #[test]
+fn a_peer_that_takes_nothing_is_given_so_much_time_and_one_that_takes_a_little_more() {
+    let write_stall = Duration::from_millis(300);
+    let mut reactor = toys_with(ReactorConfig { write_stall, ..ReactorConfig::default() });
+    let address = listen(&mut reactor);
+    let stuck = client(address);
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    let mut slow = client(address);
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 2);
+    let keys = [0, 1].map(|n| reactor.host().accepted[n].0);
+    keys.iter().for_each(|key| command(&mut reactor, *key, Command::Bulk(100_000_000)));
+    let begun = clock();
+    let mut buffer = vec![0; 4_000_000];
+    // The slow one has a whole buffer taken off it now and then, which is what a socket sees as progress.
+    turn_until(&mut reactor, |reactor| {
+        slow.set_nonblocking(true).expect("it takes the mode");
+        while slow.read(&mut buffer).is_ok_and(|read| read > 0) {}
+        !reactor.host().closed.is_empty()
+    });
+    assert!(clock().saturating_duration_since(begun) >= write_stall);
+    let text = reactor.host().closed_text(keys[0]).expect("the one that takes nothing").to_owned();
+    assert!(text.starts_with("the peer does not read: ") && text.ends_with(" in 300ms"), "{text}");
+    assert_eq!(reactor.host().closed_text(keys[1]), None);
+    drop(stuck);
+}
+
+#[test]
+fn a_connection_whose_bytes_cost_much_gets_fewer_of_them_at_a_time() {
+    let mut reactor = toys();
+    let address = listen(&mut reactor);
+    reactor.host().make = || Some(Lines { slow: Duration::from_millis(1), ..Lines::raw() });
+    let mut stream = client(address);
+    let writer = std::thread::spawn(move || {
+        stream.write_all(&vec![b'.'; 8_000_000]).expect("it is read");
+        stream
+    });
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    let log = reactor.host().accepted[0].1.clone();
+    turn_until(&mut reactor, |_| log.borrow().received.len() > 7_000_000);
+    let offered = log.borrow().offered;
+    assert!((1..=16 * 1024).contains(&offered), "{offered} bytes at a time");
+    turn_until(&mut reactor, |_| log.borrow().received.len() == 8_000_000);
+    drop(writer.join());
+}
+
+#[test]
 fn a_host_may_refuse_connections() {
     let mut reactor = toys();
     let address = listen(&mut reactor);

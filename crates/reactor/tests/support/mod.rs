@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Log {
     pub received: Vec<u8>,
     pub receives: usize,
+    /// How many bytes were offered at the last receive.
+    pub offered: usize,
     pub transmits: usize,
     pub wakes: Vec<u64>,
     pub commands: usize,
@@ -39,6 +41,8 @@ pub struct Lines {
     pub echo: bool,
     /// Takes any bytes at once, not only whole lines.
     pub raw: bool,
+    /// How long it takes over each receive.
+    pub slow: Duration,
     /// Bytes that wait for room in the output, like DATA of an engine.
     pub bulk: usize,
     pub deadline: Option<Instant>,
@@ -76,6 +80,8 @@ impl Transport for Lines {
         };
         let mut log = self.log.borrow_mut();
         log.receives += 1;
+        log.offered = wire.len();
+        std::thread::sleep(self.slow);
         log.received.extend_from_slice(&wire[..end]);
         if self.echo {
             env.out.extend_from_slice(&wire[..end]);
