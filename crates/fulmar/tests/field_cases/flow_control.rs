@@ -2,13 +2,13 @@
 
 use std::thread;
 
-use fulmar::{Channel, Code, Http2Config, Raw, Response, blocking};
+use fulmar::{Channel, Code, Http2Config, Raw, Request, Response, blocking};
 
 use crate::common::block_on;
 use crate::peer::{
     ACK, CANCEL, DATA, END_HEADERS, END_STREAM, FLOW_CONTROL_ERROR, HEADER_TABLE_SIZE, HEADERS,
-    INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, NO_ERROR, PROTOCOL_ERROR, Peer, REFUSED_STREAM, RawServer, SETTINGS,
-    data, data_bytes, headers, message, ping, priority, request, reset_stream, response, settings,
+    INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, NO_ERROR, PATIENCE, PROTOCOL_ERROR, Peer, REFUSED_STREAM, RawServer,
+    SETTINGS, data, data_bytes, headers, message, ping, priority, request, reset_stream, response, settings,
     trailers_ok, window_update,
 };
 use crate::service::{BIDI, BIG, CS, FAIL, SLOW, U, serve, serve_with};
@@ -172,7 +172,8 @@ fn r16_messages_of_any_size_pass_small_windows_both_ways() {
         block_on(async {
             let settings = Channel::builder(server.endpoint()).http2(with_stream_window(window));
             let channel = settings.connect().await.unwrap();
-            let mut call = channel.bidi::<Raw, Raw>(BIDI, ()).await.unwrap();
+            let within_patience = Request::new(()).with_timeout(PATIENCE);
+            let mut call = channel.bidi::<Raw, Raw>(BIDI, within_patience).await.unwrap();
             for length in 0..60 {
                 call.requests.send(&Raw::from(pattern(length))).await.unwrap();
                 let echoed = call.replies.message().await.unwrap().unwrap();
