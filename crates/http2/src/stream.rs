@@ -2,6 +2,7 @@ use fulmar_base::{Instant, Key};
 
 use crate::ErrorCode;
 use crate::flow::{ReceiveWindow, SendWindow};
+use crate::tuning::Pace;
 use crate::waiting::{End, Waiting};
 
 /// Names a stream of a [`Connection`](crate::Connection). Streams come and go, and a key of one that has gone is told so, never
@@ -22,8 +23,8 @@ pub struct Stream {
     pub(crate) user: u64,
     pub(crate) send_window: SendWindow,
     pub(crate) receive_window: ReceiveWindow,
-    /// When the peer was last given credit; at first, when the stream was opened.
-    pub(crate) credited: Instant,
+    /// How fast the peer uses the receive window.
+    pub(crate) pace: Pace,
     /// Bytes handed to the application and not released by it.
     pub(crate) held_bytes: u32,
     /// How much content is still to come, if content-length has said it or there can be none.
@@ -104,7 +105,7 @@ impl Stream {
             user: 0,
             send_window,
             receive_window,
-            credited: Instant::ZERO,
+            pace: Pace::new(Instant::ZERO),
             held_bytes: 0,
             content_left: None,
             waiting: None,

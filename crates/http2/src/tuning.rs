@@ -41,8 +41,7 @@ pub(crate) struct Tuner {
     rest: Duration,
     rests_until: Instant,
     round_trip: Option<Duration>,
-    /// When the connection's window was last credited.
-    connection_credited: Instant,
+    connection_pace: Pace,
     /// The rates for which the windows were last enlarged.
     stream_rate: Rate,
     connection_rate: Rate,
@@ -68,6 +67,30 @@ struct Probe {
     stream_bytes: u64,
     connection_window: u32,
     connection_bytes: u64,
+}
+
+/// How fast a window is used.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Pace {
+    /// So many bytes were credited since then.
+    since: Instant,
+    bytes: u32,
+}
+
+impl Pace {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { since: now, bytes: 0 }
+    }
+
+    /// How long the last half of a window of `size` bytes has taken, if it is full with this increment.
+    fn credit(&mut self, size: u32, increment: u32, now: Instant) -> Option<Duration> {
+        self.bytes = self.bytes.saturating_add(increment);
+        if self.bytes < size / 2 {
+            return None;
+        }
+        let before = std::mem::replace(self, Self::new(now));
+        Some(now.saturating_duration_since(before.since))
+    }
 }
 
 /// Bytes a second.
@@ -98,7 +121,7 @@ impl Tuner {
             rest: Duration::ZERO,
             rests_until: Instant::ZERO,
             round_trip: None,
-            connection_credited: Instant::ZERO,
+            connection_pace: Pace::new(Instant::ZERO),
             stream_rate: Rate::default(),
             connection_rate: Rate::default(),
         }
@@ -109,18 +132,25 @@ impl Tuner {
         self.stream_bytes
     }
 
-    /// Half of the window of a stream, `size` bytes, was credited at `now`, and the half before at `before`.
-    pub(crate) fn on_stream_credit(&mut self, stream: StreamKey, size: u32, before: Instant, now: Instant) {
+    /// The window of a stream, `size` bytes, was credited; `pace` is that of the stream.
+    pub(crate) fn on_stream_credit(
+        &mut self,
+        stream: StreamKey,
+        (size, increment): (u32, u32),
+        pace: &mut Pace,
+        now: Instant,
+    ) {
+        let half = pace.credit(size, increment, now);
         let at_its_size = size >= self.stream_bytes && size < self.bytes_max;
-        if at_its_size && self.is_near_full(before, now) {
+        if at_its_size && self.is_near_full(half) {
             self.want(Some(stream), now);
         }
     }
 
-    /// Half of the window of the connection, `size` bytes, was credited.
-    pub(crate) fn on_connection_credit(&mut self, size: u32, now: Instant) {
-        let before = std::mem::replace(&mut self.connection_credited, now);
-        if size < self.bytes_max && self.is_near_full(before, now) {
+    /// The window of the connection, `size` bytes, was credited.
+    pub(crate) fn on_connection_credit(&mut self, size: u32, increment: u32, now: Instant) {
+        let half = self.connection_pace.credit(size, increment, now);
+        if size < self.bytes_max && self.is_near_full(half) {
             self.want(None, now);
         }
     }
@@ -207,8 +237,8 @@ impl Tuner {
     }
 
     /// Whether half a window has lasted for a round trip at most.
-    fn is_near_full(&self, before: Instant, now: Instant) -> bool {
-        now.saturating_duration_since(before) <= self.round_trip.unwrap_or(ROUND_TRIP_ASSUMED)
+    fn is_near_full(&self, half: Option<Duration>) -> bool {
+        half.is_some_and(|half| half <= self.round_trip.unwrap_or(ROUND_TRIP_ASSUMED))
     }
 
     fn want(&mut self, stream: Option<StreamKey>, now: Instant) {

@@ -11,16 +11,16 @@ use crate::{Error, ErrorCode, Event};
 
 impl Connection {
     /// The application has taken so many bytes of the [`Event::Data`] of a stream: the peer may send as many more. More than was
-    /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once as much is
-    /// released as the peer has left to send, and at least a quarter of the window.
+    /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once a quarter of
+    /// the window is released.
     pub fn release(&mut self, env: &mut Env<'_>, stream: StreamKey, bytes: usize) {
         let key = stream;
         let Some(stream) = self.streams.get_mut(key) else { return };
         let taken = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.held_bytes);
         stream.held_bytes -= taken;
-        let (size, before) = (stream.receive_window.size(), stream.credited);
-        if stream.credit(env, taken, self.tuner.stream_bytes()) {
-            self.tuner.on_stream_credit(key, size, before, env.now);
+        let size = stream.receive_window.size();
+        if let Some(increment) = stream.credit(env, taken, self.tuner.stream_bytes()) {
+            self.tuner.on_stream_credit(key, (size, increment), &mut stream.pace, env.now);
         }
     }
 
@@ -40,7 +40,7 @@ impl Connection {
         self.receive_window.release(head.length as u32);
         if let Some(increment) = self.receive_window.take_update() {
             frame::window_update(0, increment, env.out.bytes_mut());
-            self.tuner.on_connection_credit(self.receive_window.size(), env.now);
+            self.tuner.on_connection_credit(self.receive_window.size(), increment, env.now);
         }
         let content = frame::strip_padding(&head, payload)?;
         if !head.has(flag::END_STREAM) {
@@ -116,20 +116,19 @@ impl Connection {
 }
 
 impl Stream {
-    /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use; whether it
-    /// was. The window grows with it to `grown_bytes` if the application keeps pace: if it holds half a window at most.
-    pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32, grown_bytes: u32) -> bool {
+    /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use. Returns how
+    /// many of them it gives back. The window grows with it to `grown_bytes` if the application keeps pace: if it holds half a
+    /// window at most.
+    pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32, grown_bytes: u32) -> Option<u32> {
         let window = &mut self.receive_window;
         window.release(bytes);
         if !self.state.may_receive() || self.discarding.is_some() {
-            return false;
+            return None;
         }
-        let Some(mut increment) = window.take_update() else { return false };
-        if self.held_bytes <= window.size() / 2 {
-            increment += window.grow(grown_bytes).unwrap_or(0);
-        }
-        frame::window_update(self.id, increment, env.out.bytes_mut());
-        self.credited = env.now;
-        true
+        let increment = window.take_update()?;
+        let keeps_pace = self.held_bytes <= window.size() / 2;
+        let growth = if keeps_pace { window.grow(grown_bytes) } else { None };
+        frame::window_update(self.id, increment + growth.unwrap_or(0), env.out.bytes_mut());
+        Some(increment)
     }
 }

@@ -14,6 +14,7 @@ use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
+use crate::tuning::Pace;
 use crate::validate::{Malformed, Status};
 use crate::{Error, ErrorCode, Event, Reach};
 
@@ -155,7 +156,7 @@ impl Connection {
             SendWindow::new(self.peer.initial_window),
             ReceiveWindow::new(self.initial_receive_window()),
         );
-        stream.credited = env.now;
+        stream.pace = Pace::new(env.now);
         let well_formed = self.validator.request(self.fields.iter()).is_ok_and(|request| {
             stream.content_left = request.content_length;
             stream.count_content(0, opening.end_stream)

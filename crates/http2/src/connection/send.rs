@@ -9,6 +9,7 @@ use super::{Connection, Role};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, flag};
 use crate::stream::{Section, State, Stream, StreamKey};
+use crate::tuning::Pace;
 use crate::waiting::{Chunk, End, Waiting};
 use crate::{OpenError, SendError};
 
@@ -44,7 +45,7 @@ impl Connection {
             SendWindow::new(self.peer.initial_window),
             ReceiveWindow::new(self.initial_receive_window()),
         );
-        stream.credited = env.now;
+        stream.pace = Pace::new(env.now);
         self.next_id += 2;
         self.budgets.on_stream();
         stream.outgoing = Section::Content;

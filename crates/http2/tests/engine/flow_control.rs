@@ -298,15 +298,14 @@ fn data_beyond_the_window_of_the_connection_ends_it() {
 fn stream_credit_follows_the_application_and_connection_credit_does_not_wait_for_it() {
     let mut peer = Peer::of_server(Config { connection_window_bytes: 65_535, ..untuned() });
     peer.requests(1, false);
-    peer.sends(data(1, [0; 16_384]));
-    peer.sends(data(1, [0; 16_383]));
+    peer.sends(data(1, [0; 16_382]));
     assert_eq!(peer.next_frame(), None);
-    peer.sends(data(1, [0; 1]));
-    peer.expects(window_update(0, 32_768));
-    peer.releases(1, 32_767);
+    peer.sends(data(1, [0; 2]));
+    peer.expects(window_update(0, 16_384));
+    peer.releases(1, 16_383);
     assert_eq!(peer.next_frame(), None);
     peer.releases(1, 1);
-    peer.expects(window_update(1, 32_768));
+    peer.expects(window_update(1, 16_384));
 }
 
 #[test]
@@ -336,17 +335,17 @@ fn padding_and_its_length_byte_are_credited_without_the_application() {
     peer.requests(1, false);
     // 10 bytes each: the length, three of content, six of padding.
     let padded = raw(0, PADDED, 1, b"\x06abc\0\0\0\0\0\0");
-    for _ in 0..5 {
+    for _ in 0..3 {
         peer.sends(padded.clone());
     }
     assert_eq!(peer.next_frame(), None);
     peer.sends(padded.clone());
-    peer.expects(window_update(1, 42));
-    peer.releases(1, 18);
-    for _ in 0..4 {
+    peer.expects(window_update(1, 28));
+    peer.releases(1, 12);
+    for _ in 0..2 {
         peer.sends(padded.clone());
     }
-    peer.expects(window_update(1, 46));
+    peer.expects(window_update(1, 26));
     assert_eq!(peer.error, None);
 }
 

@@ -4,6 +4,7 @@ mod support;
 
 mod closing;
 mod content;
+mod credit;
 mod credit_wait;
 mod flow_control;
 mod frames;

@@ -131,8 +131,9 @@ impl Path {
                 break;
             }
             end.count(&bytes);
-            // In pieces, so that a slow path does not deliver all of them when the last one arrives.
-            for piece in bytes.chunks(16 * 1024) {
+            // In packets, so that a slow path does not deliver all of them when the last one arrives.
+            let packet = if bytes_a_second == u64::MAX { usize::MAX } else { 1_460 };
+            for piece in bytes.chunks(packet) {
                 let nanos = piece.len() as u128 * 1_000_000_000 / u128::from(bytes_a_second);
                 end.busy_until = end.busy_until.max(now) + Duration::from_nanos(nanos as u64);
                 end.under_way.push_back((end.busy_until + one_way, piece.to_vec()));

@@ -51,6 +51,33 @@ fn a_small_reply_waits_for_one_frame_of_each_bulk_stream_at_most() {
 }
 
 #[test]
+fn a_small_reply_next_to_eight_bulk_streams_waits_for_one_frame_of_each_however_credit_comes() {
+    let bulk: Vec<u32> = (0..8).map(|n| 2 * n + 1).collect();
+    // In one piece, in frames, and in less than a frame, so that turns are cut short.
+    for step in [16 * 16_384, 16_384, 5_000, 1] {
+        let mut peer = blocked_server(&[&bulk[..], &[17]].concat());
+        for &id in &bulk {
+            peer.answers_data(id, &vec![id as u8; 1 << 20], false);
+        }
+        // The bulk is well under way when the small reply comes.
+        peer.sends(window_update(0, 11 * 16_384));
+        peer.takes_frames();
+        peer.answers_data(17, b"small", false);
+        peer.answers(17, &trailers(), true);
+        let mut ahead = Vec::new();
+        while !ahead.contains(&17) {
+            peer.sends(window_update(0, step));
+            ahead.extend(ids_of(&peer.takes_frames()));
+            assert!(ahead.len() <= 2 * 16, "{ahead:?}");
+        }
+        let position = ahead.iter().position(|&id| id == 17).unwrap();
+        let mut others = ahead[..position].to_vec();
+        others.sort_unstable();
+        assert_eq!(others, bulk, "one frame of each, with {step} bytes of credit at a time");
+    }
+}
+
+#[test]
 fn whoever_has_window_does_not_overtake_those_whose_turn_comes() {
     let mut peer = blocked_server(&[1, 3]);
     peer.answers_data(1, &[1; 100], false);

@@ -79,6 +79,16 @@ fn r23_a_large_answer_over_a_long_path_is_many_times_faster_with_tuning() {
 }
 
 #[test]
+fn windows_that_do_not_hold_whole_frames_are_tuned_as_well() {
+    for window in [40_000, 70_000, 100_000] {
+        let config = Config { stream_window_bytes: window, ..Config::default() };
+        let mut path = Path::new(ROUND_TRIP, FAST, config, Config::default());
+        let duration = download(&mut path, 32 * MIB);
+        assert!(duration < 40 * ROUND_TRIP, "{duration:?} with a window of {window} bytes at first");
+    }
+}
+
+#[test]
 fn a_large_request_is_tuned_by_the_server() {
     let mut path = Path::new(ROUND_TRIP, FAST, Config::default(), Config::default());
     let content = Bytes::from(vec![7; 64 * MIB]);
@@ -288,7 +298,7 @@ fn answers_to_other_pings_are_not_taken_for_the_probes_and_the_other_way_round()
     peer.sends(Frame::Pong(probe));
     assert_eq!(peer.takes_events(), []);
     let (_, updates) = sends_half(&mut peer, id, 32 * 1024);
-    assert_eq!(updates, [(id, 32 * 1024 + 64 * 1024)]);
+    assert_eq!(updates, [(id, 16_384 + 64 * 1024)]);
     // Once more is an acknowledgement never asked for.
     peer.sends(Frame::Pong(probe));
     assert_eq!(peer.takes_events(), []);
@@ -304,7 +314,7 @@ fn switched_off_windows_stay_and_nothing_is_probed() {
     let mut peer = Peer::of_server(untuned());
     peer.requests(1, false);
     let (ping, updates) = sends_half(&mut peer, 1, 64 * 1024);
-    assert_eq!((ping, updates), (None, vec![(1, 32 * 1024), (1, 32 * 1024)]));
+    assert_eq!((ping, updates), (None, vec![(1, 16_384); 4]));
 }
 
 #[test]
@@ -314,5 +324,5 @@ fn a_window_above_the_maximum_is_not_made_smaller() {
     peer.shakes_hands(&[]);
     peer.requests(1, false);
     let (ping, updates) = sends_half(&mut peer, 1, 100_000);
-    assert_eq!((ping, updates), (None, vec![(1, 4 * 16_384)]));
+    assert_eq!((ping, updates), (None, vec![(1, 32_768); 3]));
 }
