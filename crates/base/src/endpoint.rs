@@ -65,6 +65,13 @@ pub trait Endpoint {
 
     /// The connection has ended, for the reason in `closed`: tell whoever waits, and give every block back to the pool.
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed);
+
+    /// Whether something is left to do that waits for nothing: an event to drain, a task to run, or, if there `is_room` for output,
+    /// something to transmit. Drivers assert in debug builds that there is nothing before they wait: rule 2 and 3 of the contract.
+    fn has_work(&self, is_room: bool) -> bool {
+        let _ = is_room;
+        false
+    }
 }
 
 /// What a reactor drives: the methods of [`Endpoint`], and the same loop contract, over the bytes of the wire.
@@ -111,6 +118,12 @@ pub trait Transport {
 
     /// See [`Endpoint::on_close`].
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed);
+
+    /// See [`Endpoint::has_work`].
+    fn has_work(&self, is_room: bool) -> bool {
+        let _ = is_room;
+        false
+    }
 }
 
 /// What the world lends an endpoint for the length of one call: the time, memory, and a place to write.
@@ -169,6 +182,10 @@ impl<E: Endpoint> Transport for Plain<E> {
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         self.0.on_close(env, closed);
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        self.0.has_work(is_room)
     }
 }
 

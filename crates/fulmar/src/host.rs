@@ -239,6 +239,10 @@ impl Drop for RoofHost {
     fn drop(&mut self) {
         for slot in self.servers.drain() {
             slot.shared.remove_seat(&self.mailbox);
+            // A server whose reactor has failed would serve a part of its clients only: it ends, and whoever waits for it hears why.
+            if slot.owns_reactor {
+                slot.shared.shutdown(Duration::ZERO);
+            }
         }
         self.channels.leave(&self.mailbox);
     }
@@ -270,6 +274,13 @@ impl Transport for RoofTransport {
         match self {
             Self::Client(client) => client.transmit(env),
             Self::Server(server) => server.transmit(env),
+        }
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        match self {
+            Self::Client(client) => client.has_work(is_room),
+            Self::Server(server) => server.has_work(is_room),
         }
     }
 

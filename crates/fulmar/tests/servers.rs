@@ -546,3 +546,78 @@ fn two_servers_live_on_one_reactor_and_end_apart() {
     });
     assert!(handle.wait_ended(Duration::ZERO));
 }
+
+/// Wakes nobody, and ends the thread that tries.
+struct Deadly;
+
+impl std::task::Wake for Deadly {
+    fn wake(self: Arc<Self>) {
+        std::panic::resume_unwind(Box::new("a waker that panics"));
+    }
+}
+
+#[test]
+fn a_server_that_loses_a_reactor_ends_and_says_so() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sender = Mutex::new(sender);
+    let server = Server::builder()
+        .reactors(2)
+        .add_service(common::One {
+            register: move |router: &mut fulmar::Router| {
+                let sender = Arc::new(Mutex::new(sender.lock().unwrap().clone()));
+                router.bidi(
+                    "/demo.One/Leak",
+                    &sender,
+                    |sender, requests: Request<Streaming<Raw>>, _replies: Replies<Raw>| async move {
+                        sender.lock().unwrap().send(requests.into_inner()).unwrap();
+                        std::future::pending::<()>().await;
+                        Ok::<(), Status>(())
+                    },
+                );
+            },
+        })
+        .bind("127.0.0.1:0")
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let call = block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        channel.bidi::<Raw, Raw>("/demo.One/Leak", bounded(())).await.unwrap()
+    });
+    let mut requests = receiver.recv().unwrap();
+    let waker = std::task::Waker::from(Arc::new(Deadly));
+    {
+        let message = requests.message();
+        let mut message = std::pin::pin!(message);
+        assert!(message.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    }
+    let fulmar::Duplex { mut requests, mut replies } = call;
+    block_on(requests.send(&number(1))).unwrap();
+    assert_eq!(block_on(replies.message()).unwrap_err().code(), Code::Unavailable);
+    let error = server.join().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+}
+
+#[test]
+fn what_a_handler_sent_before_it_panicked_arrives() {
+    let server = serve_one(|router| {
+        router.server_streaming(
+            "/demo.One/Panic",
+            &Arc::new(()),
+            |_, _: Request<Raw>, mut replies: Replies<Raw>| async move {
+                replies.send(&number(1)).await?;
+                std::panic::resume_unwind(Box::new("on purpose"));
+                #[allow(unreachable_code)]
+                Ok::<(), Status>(())
+            },
+        );
+    });
+    block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        let replies = channel.server_streaming::<Raw, Raw>("/demo.One/Panic", bounded(number(1))).await;
+        let mut replies = replies.unwrap().into_inner();
+        assert_eq!(replies.message().await.unwrap().map(|reply| value(&reply)), Some(1));
+        let status = replies.message().await.unwrap_err();
+        assert_eq!(status.code(), Code::Unknown, "{status}");
+    });
+}

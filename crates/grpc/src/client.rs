@@ -124,6 +124,12 @@ impl Client {
         self.end.has_events()
     }
 
+    /// Whether something is left to do that waits for nothing: an event, or, if there `is_room` for output, something to
+    /// [`transmit`](Self::transmit). Who drives this end may assert that there is nothing before it waits.
+    pub fn has_work(&self, is_room: bool) -> bool {
+        self.end.has_work(is_room)
+    }
+
     /// When [`on_deadline`](Self::on_deadline) wants to be called, at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.end.next_deadline()

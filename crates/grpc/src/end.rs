@@ -143,6 +143,11 @@ impl End {
         self.open_frame.is_some() || self.calls.has_ended() || (!self.lost && self.connection.has_events())
     }
 
+    /// Whether something is left to do that waits for nothing.
+    pub(crate) fn has_work(&self, is_room: bool) -> bool {
+        self.has_events() || is_room && !self.lost && self.connection.may_transmit()
+    }
+
     /// When time has to be told again.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let connection = self.connection.next_deadline().filter(|_| !self.lost);

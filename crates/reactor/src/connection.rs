@@ -327,6 +327,27 @@ impl<T: Transport> Connection<T> {
         [transport, own].into_iter().flatten().min()
     }
 
+    /// Whether nothing is left to do before something happens outside: no work of the transport, no output that the link would
+    /// take, no deadline before the timer. What has gone wrong with the contract otherwise.
+    pub(crate) fn check_at_rest(&self) -> Result<(), &'static str> {
+        let Some(transport) = self.transport.as_ref().filter(|_| matches!(self.phase, Phase::Open)) else {
+            return Ok(());
+        };
+        if self.retrying || self.dirty || self.write_failed {
+            return Err("a connection waits for its turn");
+        }
+        if self.output.is_some() && !self.blocked {
+            return Err("output waits that nothing blocks");
+        }
+        if transport.has_work(self.output.is_none()) {
+            return Err("a transport has an event, a task or something to transmit");
+        }
+        if self.next_deadline().is_some_and(|deadline| self.armed.at().is_none_or(|at| at > deadline)) {
+            return Err("the timer comes too late for a deadline");
+        }
+        Ok(())
+    }
+
     /// The socket has become readable or writable, or there was more to read than fitted into a turn.
     pub(crate) fn on_ready(
         &mut self,

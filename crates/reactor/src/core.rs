@@ -43,6 +43,8 @@ pub struct Core<T, L> {
     live: usize,
     pub(crate) root: Root,
     pub(crate) stopping: bool,
+    /// The slot of the connection that was checked last.
+    checked: usize,
 }
 
 pub(crate) struct Ended<T> {
@@ -301,6 +303,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             live: 0,
             root: Root::Absent,
             stopping: false,
+            checked: 0,
         })
     }
 
@@ -316,6 +319,22 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             || !self.dirty.is_empty()
             || !self.again.is_empty()
             || !self.ended.is_empty()
+    }
+
+    /// Looks whether the loop contract holds for the connections, before the reactor sleeps: all of them, or the next few where there
+    /// are many. In debug builds only.
+    pub(crate) fn check_at_rest(&mut self) {
+        const CHECKED_MAX: usize = 64;
+        let capacity = self.connections.capacity();
+        for _ in 0..capacity.min(CHECKED_MAX) {
+            self.checked = (self.checked + 1) % capacity;
+            let key = self.connections.key_at(self.checked);
+            if let Some(Err(breach)) =
+                key.and_then(|key| self.connections.get(key)).map(Connection::check_at_rest)
+            {
+                panic!("the loop contract is broken: a reactor is about to sleep, and {breach}");
+            }
+        }
     }
 
     fn has_ready_here(&self) -> bool {

@@ -142,6 +142,10 @@ impl<T: Transport> Lone<T> {
         let at = [until, self.transport.next_deadline()].into_iter().flatten().min();
         let wait = at.map(|at| at.saturating_duration_since(now));
         if wait != Some(Duration::ZERO) {
+            debug_assert!(
+                !self.transport.has_work(self.out.is_empty()),
+                "the loop contract is broken: a thread is about to wait, and its transport has work"
+            );
             if self.out.is_empty() {
                 self.socket.set_wait(wait).map_err(|error| self.broken("wait for", &error))?;
                 self.read()?;

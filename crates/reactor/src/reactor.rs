@@ -276,7 +276,10 @@ impl<H: Host> Reactor<H> {
             return Ok(());
         }
         if timeout != Some(Duration::ZERO) && self.core.inbox.park() {
-            debug_assert!(!self.core.has_work(), "a reactor never sleeps while there is work");
+            if cfg!(debug_assertions) {
+                assert!(!self.core.has_work(), "a reactor never sleeps while there is work");
+                self.core.check_at_rest();
+            }
             let result = self.poll(timeout);
             self.core.inbox.unpark();
             return result;

@@ -86,6 +86,11 @@ impl Armed {
         self.0 = Some((deadline, timers.heap.insert(deadline, Due::Connection(key))));
     }
 
+    /// When the timer fires.
+    pub(crate) fn at(&self) -> Option<Instant> {
+        self.0.map(|(at, _)| at)
+    }
+
     /// The timer has fired.
     pub(crate) fn fired(&mut self) {
         self.0 = None;

@@ -240,3 +240,15 @@ fn a_dropped_connection_tells_its_transport_and_ends_in_order() {
     assert_eq!(log.borrow().closes, [Closed::caller("the connection was dropped")]);
     assert_eq!(read_to_end(&mut peer), "last words\n");
 }
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "the loop contract is broken")]
+fn a_thread_does_not_wait_while_its_transport_has_work() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+    let address = listener.local_addr().expect("it is bound");
+    let lazy = || Lines { lazy: true, ..Lines::default() };
+    let mut lone = Lone::connect(address, Some(PATIENCE), lazy).expect("the listener is there");
+    lone.command(Command::Bulk(1)).expect("it is open");
+    let _ = lone.turn(Some(clock() + Duration::from_millis(1)));
+}

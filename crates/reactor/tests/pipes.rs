@@ -158,3 +158,15 @@ fn commands_to_both_ends_in_one_turn_cost_one_transmit_each() {
     // One for the commands; one for what the other end received.
     assert_eq!((transmits(&one), transmits(&other)), (before.0 + 1, before.1 + 1));
 }
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "the loop contract is broken")]
+fn a_reactor_does_not_sleep_while_a_transport_has_work() {
+    let mut reactor = toys();
+    let (one, _other) = pipe(&mut reactor, Lines { lazy: true, ..Lines::default() }, Lines::echo());
+    command(&mut reactor, one.key, Command::Bulk(1));
+    for _ in 0..3 {
+        reactor.turn(Some(Duration::from_millis(1))).expect("turning works");
+    }
+}

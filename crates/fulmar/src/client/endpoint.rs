@@ -177,6 +177,7 @@ impl ClientEndpoint {
                 self.going_away = true;
                 self.not_processed.give_back(self.spec.id, pending);
             }
+            StartError::InvalidPath => pending.end(Status::invalid_argument(error.to_string())),
             error => pending.end(Status::resource_exhausted(format!("the call cannot be sent: {error}"))),
         }
         Ok(())
@@ -388,6 +389,10 @@ impl Endpoint for ClientEndpoint {
             return Err(Closed::peer(format!("{} takes no more calls on this connection", self.spec.name())));
         }
         Ok(())
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        self.grpc.has_work(is_room)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -39,6 +39,7 @@ struct Call {
     method: MethodId,
     slot: u32,
     cell: Option<Arc<CallCell>>,
+    deadline: Option<Instant>,
     /// It is in `ready`.
     is_ready: bool,
 }
@@ -125,7 +126,7 @@ impl ServerEndpoint {
         let takes_one = handler.takes_one();
         let slot = handler.begin(context, cell.clone());
         drop(router);
-        self.calls[index] = Some(Call { key, method, slot, cell, is_ready: false });
+        self.calls[index] = Some(Call { key, method, slot, cell, deadline, is_ready: false });
         if !takes_one {
             self.start(env, index);
         }
@@ -261,7 +262,12 @@ impl ServerEndpoint {
         router.method(call.method).end(call.slot);
         let Some(cell) = call.cell else { return };
         let mut state = cell.lock();
-        let wakers = state.end(Status::cancelled("the call is over"));
+        let wakers = state.end(match call.deadline {
+            Some(deadline) if deadline <= env.now => {
+                Status::deadline_exceeded("the deadline of the call has passed")
+            }
+            _ => Status::cancelled("the call is over"),
+        });
         state.inbound.discard();
         state.inbound.give_used(env.pool);
         drop(state);
@@ -329,6 +335,10 @@ impl Endpoint for ServerEndpoint {
             return Err(Closed::local("the server is shutting down"));
         }
         Ok(())
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        !self.ready.is_empty() || self.grpc.has_work(is_room)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

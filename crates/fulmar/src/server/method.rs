@@ -199,6 +199,10 @@ where
         match caught(|| future.poll(cx).map(|outcome| outcome.write(cell, answer))) {
             Ok(polled) => polled,
             Err(status) => {
+                // What the handler sent before it panicked was sent.
+                if let Some(cell) = cell {
+                    drop(flush(cell, answer));
+                }
                 answer.finish(&status, MetadataMap::EMPTY);
                 Poll::Ready(())
             }

@@ -31,6 +31,11 @@ impl Connection {
         }
     }
 
+    /// Whether [`transmit`](Self::transmit) would write something if there were room in the output.
+    pub fn may_transmit(&self) -> bool {
+        self.failed.is_none() && self.send_window.available() > 0 && self.streams.next_to_send().is_some()
+    }
+
     /// May this stream send now, and how many bytes of DATA: the least of both windows, while there is room in the output. A frame
     /// may overshoot the room.
     pub(super) fn allowance(&self, env: &Env<'_>, key: StreamKey) -> usize {

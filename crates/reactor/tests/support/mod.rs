@@ -45,6 +45,8 @@ pub struct Lines {
     pub slow: Duration,
     /// Bytes that wait for room in the output, like DATA of an engine.
     pub bulk: usize,
+    /// Breaks the loop contract: has something to transmit, and does not.
+    pub lazy: bool,
     pub deadline: Option<Instant>,
     pub handle: Option<ConnectionHandle>,
     pub log: Rc<RefCell<Log>>,
@@ -95,7 +97,7 @@ impl Transport for Lines {
 
     fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
         self.log.borrow_mut().transmits += 1;
-        while self.bulk > 0 && env.out.room() > 0 {
+        while self.bulk > 0 && env.out.room() > 0 && !self.lazy {
             let len = self.bulk.min(env.out.room()).min(16 * 1024);
             let filled = env.out.bytes_mut().len() + len;
             env.out.bytes_mut().resize(filled, b'.');
@@ -133,6 +135,10 @@ impl Transport for Lines {
         self.log.borrow_mut().wakes.push(task.0);
         env.out.extend_from_slice(format!("woken {}\n", task.0).as_bytes());
         Ok(())
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        is_room && self.bulk > 0
     }
 
     fn on_close(&mut self, _env: &mut Env<'_>, closed: &Closed) {
