@@ -22,6 +22,7 @@ use super::bytes::Bytes;
 /// - each call begins and ends exactly once, and only for a request that is one; nothing is said of a call before or after;
 /// - messages come out as they went in, whole, in order, within the limits; what is no message ends its call with the code for it;
 /// - what the user sends arrives as it was sent, with the status that the user gave;
+/// - every part of the end's memory stays within its bound;
 /// - a client's status is the one in the trailers, if the answer was in order;
 /// - nothing is stuck once all is delivered and taken, even messages that are larger than the window; when all is ended, all calls
 ///   are over; when the connection is lost, all calls are over too, and all blocks are back in the pool.

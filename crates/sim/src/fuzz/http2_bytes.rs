@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use fulmar_base::{Env, Fault, Input, Instant, Output, Pool};
 use fulmar_http2::{
-    Config, Connection, Error, ErrorCode, Event, Field, OpenError, Reach, Role, SendError, StreamKey,
+    Config, Connection, Error, ErrorCode, Event, Field, Memory, OpenError, Reach, Role, SendError, Sends,
+    StreamKey,
 };
 
 use super::bytes::Bytes;
 use crate::Random;
 use crate::referee::Referee;
 use crate::wire::{self, Frame};
+
+/// The most that the user sends at a time.
+const SENT_BYTES_MAX: usize = 30_000;
 
 /// Gives a server what the data say, in pieces, while its user does what a seed says.
 ///
@@ -21,7 +25,7 @@ use crate::wire::{self, Frame};
 /// - no panic; events in an order that streams allow, each stream ended once, fields well-formed and within their limits;
 /// - everything is drained: without an event there is no more of one, and at most the beginning of a frame is left;
 /// - what comes out stands before a referee, and is bounded although the peer does not read;
-/// - the bytes that the user has not taken are within the window, blocks of memory within what waits;
+/// - the bytes that the user has not taken are within the window, and every part of the engine's memory within its bound;
 /// - an error is a connection error, told with GOAWAY, and sticky; after closing all blocks are back in the pool;
 /// - with a user who only listens, events and output do not depend on how the wire is cut.
 pub fn http2_server_bytes(data: &[u8]) {
@@ -186,6 +190,7 @@ struct Subject {
     shape: Shape,
     random: Random,
     engine: Connection,
+    memory_max: Memory,
     pool: Pool,
     out: Output,
     now: Instant,
@@ -206,6 +211,7 @@ impl Subject {
         Self {
             shape,
             random: Random::new(seed),
+            memory_max: config.memory_max(&Sends { data_bytes_max: SENT_BYTES_MAX, ..Sends::default() }),
             referee: Referee::new(role, &config),
             engine: Connection::new(role, config),
             pool: Pool::new(),
@@ -405,7 +411,7 @@ impl Subject {
 
     /// Sends content in one of the ways there are, and perhaps the end.
     fn send_something(&mut self, stream: StreamKey) {
-        let length = self.random.magnitude(self.engine.may_queue(stream).min(30_000));
+        let length = self.random.magnitude(self.engine.may_queue(stream).min(SENT_BYTES_MAX));
         let end = self.random.one_in(3);
         let content = vec![b'f'; length];
         let way = self.random.within(0..=5);
@@ -534,6 +540,10 @@ impl Subject {
         // DATA stops at the soft limit, everything else at output_bytes_max, each at most one frame behind it.
         let output_bytes_max = config.output_bytes_max.max(Output::SOFT_LIMIT) + 100_000;
         assert!(self.out.len() <= output_bytes_max, "{} bytes of output wait", self.out.len());
+        let memory = self.engine.memory();
+        for ((part, bytes), (_, bytes_max)) in memory.parts().into_iter().zip(self.memory_max.parts()) {
+            assert!(bytes <= bytes_max, "{part} takes {bytes} bytes, {bytes_max} are the most");
+        }
         // One block for each that the user has sent, and one for a header block.
         assert!(
             self.pool.outstanding() <= self.blocks_sent + 1,

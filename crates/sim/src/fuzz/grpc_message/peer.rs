@@ -375,6 +375,7 @@ pub(super) fn patient() -> Config {
         tiny_data_budget: NO_BUDGET,
         window_updates_budget: NO_BUDGET,
         ignored_frames_budget: NO_BUDGET,
+        credit_wait_ms: 0,
         ..Config::default()
     }
 }

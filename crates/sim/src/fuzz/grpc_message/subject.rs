@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Input, Instant, Output, Pool};
 use fulmar_grpc::{
-    Body, CallKey, Client, ClientIdentity, Code, Config, Event, Gone, MetadataMap, Routes, Server, Start,
-    Status,
+    Body, CallKey, Client, ClientIdentity, Code, Config, Event, Gone, Memory, MetadataMap, Routes, Server,
+    Start, Status,
 };
-use fulmar_http2::{self as http2, Role};
+use fulmar_http2::{self as http2, Role, Sends};
 
 use super::super::content;
 use super::Shape;
@@ -16,9 +16,13 @@ use super::talk::{Next, Talk, Talks};
 use crate::Random;
 use crate::referee::Referee;
 
+/// The most that the user sends at a time.
+const SENT_BYTES_MAX: usize = 5_000;
+
 /// The end under test, and its user, who does by chance what users do.
 pub(super) struct Subject {
     end: End,
+    memory_max: Memory,
     shape: Shape,
     random: Random,
     pool: Pool,
@@ -56,6 +60,7 @@ impl Subject {
         let http2 = http2::Config {
             stream_window_bytes: shape.stream_window_bytes(),
             window_bytes_max: 0,
+            streams_max: 20,
             settings_ack_ms: 60_000,
             preface_ms: 60_000,
             ..patient()
@@ -68,6 +73,7 @@ impl Subject {
             send_message_bytes_max: shape.send_message_bytes_max(),
             ..Config::default()
         };
+        let memory_max = config.memory_max(&Sends { data_bytes_max: SENT_BYTES_MAX, ..Sends::default() });
         let end = if shape.is_server() {
             let mut routes = Routes::new();
             routes.add("/sea.Birds/Glide").expect("a path");
@@ -79,6 +85,7 @@ impl Subject {
         };
         Self {
             end,
+            memory_max,
             shape,
             random: Random::new(seed),
             pool: Pool::new(),
@@ -147,6 +154,10 @@ impl Subject {
             }
         }
         self.unread.extend_from_slice(input.remaining());
+        let memory = both!(&self.end, end => end.memory());
+        for ((part, bytes), (_, bytes_max)) in memory.parts().zip(self.memory_max.parts()) {
+            assert!(bytes <= bytes_max, "{part} takes {bytes} bytes, {bytes_max} are the most");
+        }
     }
 
     pub(super) fn transmit(&mut self, talks: &mut Talks) {
@@ -263,7 +274,7 @@ impl Subject {
 
     /// Sends a message, in one of the ways there are.
     fn send(&mut self, call: CallKey, talk: &mut Talk) {
-        let length = self.random.magnitude(both!(&self.end, end => end.may_send(call)).min(5_000));
+        let length = self.random.magnitude(both!(&self.end, end => end.may_send(call)).min(SENT_BYTES_MAX));
         let message = content::of(1, self.is_server(), talk.said.len() % 1_000, length);
         let framed = super::talk::frame(message);
         let way = self.random.within(0..=15);
