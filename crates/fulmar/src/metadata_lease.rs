@@ -50,6 +50,17 @@ impl MetadataLease {
     pub(crate) fn get_mut(&mut self) -> &mut MetadataMap {
         self.map.get_or_insert_with(Box::default)
     }
+
+    /// The map, which does not come back.
+    pub(crate) fn into_map(mut self) -> MetadataMap {
+        self.map.take().map(|map| *map).unwrap_or_default()
+    }
+}
+
+impl From<MetadataMap> for MetadataLease {
+    fn from(map: MetadataMap) -> Self {
+        Self { map: (!map.is_empty()).then(|| Box::new(map)), home: None }
+    }
 }
 
 impl Drop for MetadataLease {

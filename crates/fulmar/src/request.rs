@@ -39,11 +39,11 @@ impl<T> Request<T> {
         Self { message, context: CallContext::default() }
     }
 
-    pub(crate) fn from_parts(message: T, context: CallContext) -> Self {
+    pub(crate) fn with_context(message: T, context: CallContext) -> Self {
         Self { message, context }
     }
 
-    pub(crate) fn into_parts(self) -> (T, CallContext) {
+    pub(crate) fn into_message_and_context(self) -> (T, CallContext) {
         (self.message, self.context)
     }
 
@@ -93,6 +93,24 @@ impl<T> Request<T> {
     /// The message, to change; a handler reads a stream through it.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.message
+    }
+
+    /// A request of metadata and a message, without a deadline.
+    ///
+    /// ```
+    /// let mut request = fulmar::Request::new("message");
+    /// request.metadata_mut().insert("x-trace", "42").unwrap();
+    /// let (metadata, message) = request.into_parts();
+    /// let same = fulmar::Request::from_parts(metadata, message);
+    /// assert_eq!(same.metadata().get("x-trace"), Some("42"));
+    /// ```
+    pub fn from_parts(metadata: MetadataMap, message: T) -> Self {
+        Self { message, context: CallContext { metadata: metadata.into(), ..CallContext::default() } }
+    }
+
+    /// The metadata and the message; timeout and peer are dropped.
+    pub fn into_parts(self) -> (MetadataMap, T) {
+        (self.context.metadata.into_map(), self.message)
     }
 
     /// The same call with another message.

@@ -24,10 +24,10 @@ pub struct Response<T> {
 impl<T> Response<T> {
     /// A response without metadata.
     pub fn new(message: T) -> Self {
-        Self::from_parts(message, MetadataLease::default(), MetadataLease::default())
+        Self::with_leases(message, MetadataLease::default(), MetadataLease::default())
     }
 
-    pub(crate) fn from_parts(message: T, metadata: MetadataLease, trailers: MetadataLease) -> Self {
+    pub(crate) fn with_leases(message: T, metadata: MetadataLease, trailers: MetadataLease) -> Self {
         Self { message, metadata, trailers }
     }
 
@@ -65,6 +65,24 @@ impl<T> Response<T> {
     /// The message, to change.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.message
+    }
+
+    /// A response of the metadata before the message, the message, and the metadata behind it.
+    pub fn from_parts(metadata: MetadataMap, message: T, trailers: MetadataMap) -> Self {
+        Self::with_leases(message, metadata.into(), trailers.into())
+    }
+
+    /// The metadata before the message, the message, and the metadata behind it.
+    ///
+    /// ```
+    /// let mut response = fulmar::Response::new("message");
+    /// response.trailers_mut().insert("x-cost", "7").unwrap();
+    /// let (metadata, message, trailers) = response.into_parts();
+    /// assert!(metadata.is_empty());
+    /// assert_eq!((message, trailers.get("x-cost")), ("message", Some("7")));
+    /// ```
+    pub fn into_parts(self) -> (MetadataMap, T, MetadataMap) {
+        (self.metadata.into_map(), self.message, self.trailers.into_map())
     }
 
     /// The same response with another message.

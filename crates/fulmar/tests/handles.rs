@@ -377,3 +377,41 @@ fn handles_are_dropped_while_a_thread_unwinds() {
     let reply: Response<Raw> = block_on(channel.unary::<Raw, Raw>(PATH_ECHO, bounded(number(5)))).unwrap();
     assert_eq!(value(reply.get_ref()), 5);
 }
+
+#[test]
+fn streams_can_be_polled_and_sent_on_by_hand() {
+    let server = serve_one(|router| {
+        router.bidi(
+            "/demo.One/Hand",
+            &Arc::new(()),
+            |_, mut requests: Request<Streaming<Raw>>, mut replies: Replies<Raw>| async move {
+                // As much as goes without waiting, which is not for ever.
+                let mut sent = 0_u64;
+                while replies.try_send(&Raw::from(vec![7; 1_000]))? {
+                    sent += 1;
+                }
+                std::future::poll_fn(|cx| replies.poll_ready(cx)).await?;
+                while requests.message().await?.is_some() {}
+                replies.send(&number(sent)).await
+            },
+        );
+    });
+    block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        let mut call = channel.bidi::<Raw, Raw>("/demo.One/Hand", bounded(())).await.unwrap();
+        std::future::poll_fn(|cx| call.requests.poll_ready(cx)).await.unwrap();
+        assert!(call.requests.try_send(&number(1)).unwrap());
+        call.requests.finish();
+        let mut count = 0;
+        let last = loop {
+            let reply = std::future::poll_fn(|cx| call.replies.poll_message(cx)).await.unwrap().unwrap();
+            if reply.as_ref().len() == 8 {
+                break value(&reply);
+            }
+            count += 1;
+        };
+        assert_eq!(last, count);
+        assert!((1..1_000).contains(&count), "{count}");
+        assert!(call.replies.message().await.unwrap().is_none());
+    });
+}

@@ -110,7 +110,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
-        let (message, context) = request.into_request().into_parts();
+        let (message, context) = request.into_request().into_message_and_context();
         let cell = self.begin(path, context, CellShape::WholeCall, Some(&message))?;
         self.reply(cell)
     }
@@ -124,12 +124,12 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Streaming<'_, Resp>>, Status> {
-        let (message, context) = request.into_request().into_parts();
+        let (message, context) = request.into_request().into_message_and_context();
         let cell = self.begin(path, context, CellShape::EachMessage, Some(&message))?;
         let mut replies = Streaming::new(self, cell.clone());
         replies.wait(CellState::check_metadata)?;
         let metadata = replies.shelf().lease_from(&mut cell.lock().metadata_in);
-        Ok(Response::from_parts(replies, metadata, MetadataLease::default()))
+        Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
     }
 
     /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
@@ -141,7 +141,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Upload<'_, Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_parts();
+        let ((), context) = request.into_request().into_message_and_context();
         let cell = self.begin::<Req>(path, context, CellShape::WholeCall, None)?;
         Ok(Upload::new(self, cell))
     }
@@ -155,7 +155,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Duplex<'_, Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_parts();
+        let ((), context) = request.into_request().into_message_and_context();
         let cell = self.begin::<Req>(path, context, CellShape::EachMessage, None)?;
         Ok(Duplex::new(self, cell))
     }

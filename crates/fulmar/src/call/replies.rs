@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use fulmar_grpc::{MetadataMap, Status};
 
@@ -29,6 +30,28 @@ impl<T: Payload> Replies<T> {
     pub async fn send(&mut self, message: &T) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
         self.cell.send(message, self.message_bytes_max)
+    }
+
+    /// Sends one message if that takes no waiting; false, and nothing sent, while the client is slow.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn try_send(&mut self, message: &T) -> Result<bool, Status> {
+        let room = self.cell.lock().check_room();
+        match room {
+            Poll::Ready(room) => {
+                room.and_then(|()| self.cell.send(message, self.message_bytes_max)).map(|()| true)
+            }
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Ready when there is room for a message, for those who poll by hand; [`try_send`](Self::try_send) then sends one.
+    ///
+    /// # Errors
+    /// The status that ended the call.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.cell.poll_room(cx)
     }
 }
 

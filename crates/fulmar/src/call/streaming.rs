@@ -1,8 +1,10 @@
 //! Reading a stream of messages.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use fulmar_grpc::{MetadataMap, Status};
 
@@ -57,6 +59,15 @@ impl<T: Payload> Streaming<T> {
             return Ok(false);
         }
         self.decode_next(message)
+    }
+
+    /// The next message for those who poll by hand, such as an adapter to another crate's `Stream`:
+    /// `futures::stream::poll_fn(move |cx| messages.poll_message(cx).map(Result::transpose))`.
+    ///
+    /// # Errors
+    /// As [`message`](Self::message).
+    pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>, Status>> {
+        pin!(self.message()).poll(cx)
     }
 
     /// Fills the queue. False is the end.

@@ -27,7 +27,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
-        let (message, context) = request.into_request().into_parts();
+        let (message, context) = request.into_request().into_message_and_context();
         let cell = self.prepare(path, context, CellShape::WholeCall);
         cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
@@ -50,14 +50,14 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Streaming<Resp>>, Status> {
-        let (message, context) = request.into_request().into_parts();
+        let (message, context) = request.into_request().into_message_and_context();
         let cell = self.prepare(path, context, CellShape::EachMessage);
         cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let replies = Streaming::new(cell, Some(self.clone()));
         poll_fn(|cx| replies.cell().poll_metadata(cx)).await?;
         let metadata = self.shelf().lease_from(&mut replies.cell().lock().metadata_in);
-        Ok(Response::from_parts(replies, metadata, MetadataLease::default()))
+        Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
     }
 
     /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
@@ -70,7 +70,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Upload<Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_parts();
+        let ((), context) = request.into_request().into_message_and_context();
         let cell = self.prepare(path, context, CellShape::WholeCall);
         self.submit(PendingCall::call(cell.clone()))?;
         let requests = Requests::new(cell, self.config().grpc.send_message_bytes_max);
@@ -87,7 +87,7 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Duplex<Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_parts();
+        let ((), context) = request.into_request().into_message_and_context();
         let cell = self.prepare(path, context, CellShape::EachMessage);
         self.submit(PendingCall::call(cell.clone()))?;
         let requests = Requests::new(cell.clone(), self.config().grpc.send_message_bytes_max);

@@ -44,7 +44,7 @@ pub(crate) fn take_single<Resp: Payload>(
     state.arena = arena;
     drop(state);
     match decoded {
-        Some((Ok(()), _)) => Ok(Response::from_parts(message, metadata, trailers)),
+        Some((Ok(()), _)) => Ok(Response::with_leases(message, metadata, trailers)),
         Some((Err(status), _)) => Err(status),
         None => Err(Status::internal("the reply is gone")),
     }

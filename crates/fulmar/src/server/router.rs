@@ -95,7 +95,7 @@ impl Router {
         self.add(
             path,
             TypedMethod::new(true, false, move |parts: Parts<Req>| {
-                handler(service.clone(), Request::from_parts(parts.message, parts.context))
+                handler(service.clone(), Request::with_context(parts.message, parts.context))
             }),
         );
     }
@@ -114,7 +114,7 @@ impl Router {
             path,
             TypedMethod::new(false, true, move |parts: Parts<Req>| {
                 let requests = Streaming::new(parts.cell.unwrap_or_default(), None);
-                handler(service.clone(), Request::from_parts(requests, parts.context))
+                handler(service.clone(), Request::with_context(requests, parts.context))
             }),
         );
     }
@@ -133,7 +133,7 @@ impl Router {
             path,
             TypedMethod::new(true, true, move |parts: Parts<Req>| {
                 let replies = Replies::new(parts.cell.unwrap_or_default(), bytes_max);
-                handler(service.clone(), Request::from_parts(parts.message, parts.context), replies)
+                handler(service.clone(), Request::with_context(parts.message, parts.context), replies)
             }),
         );
     }
@@ -155,7 +155,7 @@ impl Router {
                 let replies = Replies::new(cell.clone(), bytes_max);
                 handler(
                     service.clone(),
-                    Request::from_parts(Streaming::new(cell, None), parts.context),
+                    Request::with_context(Streaming::new(cell, None), parts.context),
                     replies,
                 )
             }),
