@@ -275,6 +275,10 @@ impl Endpoint for Callee {
         self.drain(env, &Input::new(&[]))
     }
 
+    fn has_work(&self, is_room: bool) -> bool {
+        self.server.has_work(is_room)
+    }
+
     fn on_wake(&mut self, _env: &mut Env<'_>, _task: TaskId) -> Result<(), Closed> {
         Ok(())
     }

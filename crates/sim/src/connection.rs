@@ -190,6 +190,15 @@ impl Connection {
         }
     }
 
+    /// What must hold before time passes: that nobody has anything to do.
+    pub(crate) fn check_idle(&self, ledger: &mut Ledger) {
+        let works =
+            [(self.client.has_work(), self.client.name()), (self.server.has_work(), self.server.name())];
+        for (works, name) in works {
+            ledger.check(!works, || format!("{name} waits, although it has something to do"));
+        }
+    }
+
     /// What must hold when nothing is open, waits or is under way.
     pub(crate) fn check_at_rest(&self) {
         self.client.check_at_rest();

@@ -91,6 +91,11 @@ impl<T: Transport> Driver<T> {
         self.told
     }
 
+    /// Whether the end has something to do that waits for nothing. Then its driver must not wait.
+    pub fn has_work(&self) -> bool {
+        self.closed.is_none() && self.transport.has_work(self.out.room() > 0)
+    }
+
     /// Bytes that wait to be written.
     pub fn waiting(&self) -> usize {
         self.out.len()

@@ -73,7 +73,7 @@ pub(crate) fn draw(random: &mut Random, calls: usize, clients: usize) -> Vec<(In
         let time = random.time(Duration::from_millis(800));
         fate.push((random.time(span), Event::Stall { client, time, there, back }));
     }
-    // Two worlds in five know none of what follows: there every call has to end as planned.
+    // Three worlds in five know none of what follows: there every call has to end as planned.
     if !random.one_in(5) && random.one_in(2) {
         for _ in 0..random.within(1..=3) {
             fate.push((random.time(span), draw_trouble(random, clients)));

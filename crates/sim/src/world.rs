@@ -31,6 +31,7 @@ const STEPS_MAX: u64 = 20_000_000;
 /// - no byte is lost or made up on the way;
 /// - what each end writes is legal after what it has taken: whole frames in an order that streams allow, within the windows and the
 ///   frame size of the peer, settings and pings acknowledged in turn, as a judge sees it who reads the wire on his own account;
+/// - nobody waits who has something to do;
 /// - a connection ends only if the world ends it, or if it was harmed and a limit on the peer's silence says so;
 /// - what waits for a peer that does not read stays within the limit, and the memory of each end within its sum, part by part;
 ///
@@ -144,6 +145,8 @@ impl World {
         if self.dial_where_calls_wait() || moved {
             return Ok(true);
         }
+        self.connections.iter().for_each(|connection| connection.check_idle(&mut self.ledger.borrow_mut()));
+        self.check()?;
         if self.is_at_rest() {
             return self.rest().map(|()| false);
         }
