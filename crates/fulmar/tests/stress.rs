@@ -73,7 +73,13 @@ impl Service for Elsewhere {
 
 /// A future that another thread makes ready.
 #[derive(Clone, Default)]
-struct Done(Arc<std::sync::Mutex<(Option<Result<(), Status>>, Option<std::task::Waker>)>>);
+struct Done(Arc<std::sync::Mutex<Telling>>);
+
+#[derive(Default)]
+struct Telling {
+    result: Option<Result<(), Status>>,
+    waker: Option<std::task::Waker>,
+}
 
 impl Done {
     fn pair() -> (Self, Self) {
@@ -83,8 +89,8 @@ impl Done {
 
     fn tell(&self, result: Result<(), Status>) {
         let mut state = self.0.lock().unwrap();
-        state.0 = Some(result);
-        let waker = state.1.take();
+        state.result = Some(result);
+        let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -100,10 +106,10 @@ impl std::future::Future for Done {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Self::Output> {
         let mut state = self.0.lock().unwrap();
-        match state.0.take() {
+        match state.result.take() {
             Some(result) => std::task::Poll::Ready(result),
             None => {
-                state.1 = Some(cx.waker().clone());
+                state.waker = Some(cx.waker().clone());
                 std::task::Poll::Pending
             }
         }

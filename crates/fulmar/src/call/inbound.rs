@@ -14,37 +14,42 @@ const COPIED_MAX: usize = 4 * 1024;
 /// How much memory an emptied queue keeps for its next messages.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// For how many messages an emptied queue keeps its places.
-const KEPT_MESSAGES_MAX: usize = 1024;
+/// For how many blocks an emptied queue keeps places.
+const KEPT_BLOCKS_MAX: usize = 64;
+
+/// Stands in front of each small message: its length in four bytes, one less than the prefix that it had on the wire. So a queue of
+/// however small messages takes no more memory than their windows allow.
+const HEAD_LEN: usize = size_of::<u32>();
+
+/// In place of a length: the next message is a block.
+const IN_A_BLOCK: u32 = u32::MAX;
 
 /// A queue of whole messages, in the order of their arrival.
 ///
 /// The connection fills one in the call's cell; the reader swaps it against its own emptied one and decodes without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
-    /// The small messages, one behind the other; those before `read` have been taken.
+    /// Small messages with their heads, one behind the other, and heads of large ones; those before `read` have been taken.
     bytes: Vec<u8>,
     read: usize,
-    messages: VecDeque<Message>,
+    /// The large messages.
+    blocks: VecDeque<Block>,
     /// Blocks whose messages were taken: the connection gives them back to its pool.
     used: Vec<Block>,
 }
 
-#[derive(Debug)]
-enum Message {
-    Copied { length: usize },
-    Block(Block),
-}
-
 impl Inbound {
     pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.read == self.bytes.len()
     }
 
     /// Appends a message; a block that is not kept goes back to `pool`.
     pub(crate) fn push(&mut self, body: Body<'_>, pool: &mut Pool) {
         match body {
-            Body::Block(block) if block.len() > COPIED_MAX => self.messages.push_back(Message::Block(block)),
+            Body::Block(block) if block.len() > COPIED_MAX => {
+                self.bytes.extend_from_slice(&IN_A_BLOCK.to_ne_bytes());
+                self.blocks.push_back(block);
+            }
             Body::Block(block) => {
                 self.push_copied(&block);
                 pool.give(block);
@@ -54,26 +59,28 @@ impl Inbound {
     }
 
     fn push_copied(&mut self, bytes: &[u8]) {
+        // It came in one frame, whose length has 24 bits.
+        debug_assert!(bytes.len() < IN_A_BLOCK as usize);
+        self.bytes.reserve(HEAD_LEN + bytes.len());
+        self.bytes.extend_from_slice(&(bytes.len() as u32).to_ne_bytes());
         self.bytes.extend_from_slice(bytes);
-        self.messages.push_back(Message::Copied { length: bytes.len() });
     }
 
     /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
     /// Returns what `read` made of it and the message's length in bytes.
     pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<(R, usize)> {
-        let taken = match self.messages.pop_front()? {
-            Message::Copied { length } => {
-                let start = self.read;
-                self.read += length;
-                (read(&self.bytes[start..self.read]), length)
-            }
-            Message::Block(block) => {
-                self.used.push(block);
-                let block = self.used.last().map_or(&[][..], |block| block);
-                (read(block), block.len())
-            }
+        let length = u32::from_ne_bytes(*self.bytes.get(self.read..)?.first_chunk::<HEAD_LEN>()?);
+        self.read += HEAD_LEN;
+        let taken = if length == IN_A_BLOCK {
+            self.used.push(self.blocks.pop_front()?);
+            let block = self.used.last().map_or(&[][..], |block| block);
+            (read(block), block.len())
+        } else {
+            let start = self.read;
+            self.read += length as usize;
+            (read(&self.bytes[start..self.read]), length as usize)
         };
-        if self.messages.is_empty() {
+        if self.is_empty() {
             self.reset_bytes();
         }
         Some(taken)
@@ -82,17 +89,9 @@ impl Inbound {
     /// Forgets every message; their blocks wait to be given back. Returns their bytes, prefixes included.
     pub(crate) fn discard(&mut self) -> usize {
         let mut bytes = 0;
-        for message in self.messages.drain(..) {
-            bytes += PREFIX_LEN;
-            match message {
-                Message::Copied { length } => bytes += length,
-                Message::Block(block) => {
-                    bytes += block.len();
-                    self.used.push(block);
-                }
-            }
+        while let Some(((), length)) = self.take(|_| ()) {
+            bytes += PREFIX_LEN + length;
         }
-        self.reset_bytes();
         bytes
     }
 
@@ -111,17 +110,15 @@ impl Inbound {
     /// Forgets every message, and keeps no more memory than its next call is likely to need.
     pub(crate) fn reset(&mut self) {
         self.discard();
-        self.messages.shrink_to(KEPT_MESSAGES_MAX);
-        self.used.shrink_to(KEPT_MESSAGES_MAX);
+        self.reset_bytes();
+        self.blocks.shrink_to(KEPT_BLOCKS_MAX);
+        self.used.shrink_to(KEPT_BLOCKS_MAX);
     }
 
     /// How much memory the queue holds on to, blocks that wait to be given back included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let blocks: usize = self.used.iter().map(Block::capacity).sum();
-        self.bytes.capacity()
-            + self.messages.capacity() * size_of::<Message>()
-            + self.used.capacity() * size_of::<Block>()
-            + blocks
+        let blocks: usize = self.blocks.iter().chain(&self.used).map(Block::capacity).sum();
+        self.bytes.capacity() + (self.blocks.capacity() + self.used.capacity()) * size_of::<Block>() + blocks
     }
 
     fn reset_bytes(&mut self) {
@@ -154,6 +151,27 @@ mod tests {
         assert_eq!(pool.outstanding(), 1, "the large block waits to be given back");
         inbound.give_used(&mut pool);
         assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn many_tiny_messages_take_no_more_memory_than_they_had_on_the_wire() {
+        let mut pool = Pool::new();
+        let mut inbound = Inbound::default();
+        let count = 100_000;
+        for index in 0..count {
+            inbound.push(Body::Lent(&[7; 3][..index % 4]), &mut pool);
+        }
+        let on_the_wire: usize = (0..count).map(|index| PREFIX_LEN + index % 4).sum();
+        assert!(
+            inbound.memory_bytes() <= 2 * on_the_wire,
+            "{}: a Vec grows by doubling",
+            inbound.memory_bytes()
+        );
+        for index in 0..count {
+            assert_eq!(inbound.take(<[u8]>::len), Some((index % 4, index % 4)));
+        }
+        assert!(inbound.take(<[u8]>::len).is_none() && inbound.is_empty());
+        assert!(inbound.memory_bytes() <= KEPT_BYTES_MAX, "and what it took is freed");
     }
 
     #[test]
