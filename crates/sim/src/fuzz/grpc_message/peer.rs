@@ -236,10 +236,11 @@ impl Peer {
         }
     }
 
-    /// Whether nothing of what was sent on a stream waits.
-    pub(super) fn queue_is_empty(&self, talk: &Talk) -> bool {
+    /// How much of what was sent on a stream waits.
+    pub(super) fn waiting_bytes(&self, talk: &Talk) -> usize {
         let waiting_max = self.engine.config().send_queue_bytes_max;
-        talk.peer_over || talk.stream.is_none_or(|stream| self.engine.may_queue(stream) == waiting_max)
+        let stream = talk.stream.filter(|_| !talk.peer_ended);
+        stream.map_or(0, |stream| waiting_max - self.engine.may_queue(stream))
     }
 
     pub(super) fn has_output(&self) -> bool {

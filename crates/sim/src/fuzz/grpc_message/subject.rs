@@ -56,7 +56,7 @@ macro_rules! both {
 }
 
 impl Subject {
-    pub(super) fn new(shape: Shape, seed: u64, now: Instant) -> Self {
+    pub(super) fn new(shape: Shape, now: Instant) -> Self {
         let http2 = http2::Config {
             stream_window_bytes: shape.stream_window_bytes(),
             window_bytes_max: 0,
@@ -71,6 +71,7 @@ impl Subject {
             http2,
             receive_message_bytes_max: shape.receive_message_bytes_max(),
             send_message_bytes_max: shape.send_message_bytes_max(),
+            held_bytes_max: shape.held_bytes_max(),
             ..Config::default()
         };
         let memory_max = config.memory_max(&Sends { data_bytes_max: SENT_BYTES_MAX, ..Sends::default() });
@@ -87,7 +88,7 @@ impl Subject {
             end,
             memory_max,
             shape,
-            random: Random::new(seed),
+            random: Random::new(shape.seed()),
             pool: Pool::new(),
             out: Output::new(),
             now,
@@ -448,11 +449,13 @@ impl Subject {
         let late = talk.deadline.is_some_and(|deadline| deadline <= now);
         let Some(status) = status else {
             let ended = lost || late || talk.garbled || talk.finish_asked || talk.is_faulty(bytes_max);
+            let ended = ended || self.shape.holds_little();
             return assert!(ended, "a call ends, and nobody has ended it: {talk:?}");
         };
         assert!(status.code() != Code::Ok || talk.taken == talk.sent.len(), "OK, and a message is missing");
         let late = late && status.code() == Code::DeadlineExceeded;
-        if lost || late || talk.garbled || talk.peer_reset {
+        let held_too_much = self.shape.holds_little() && status.code() == Code::ResourceExhausted;
+        if lost || late || talk.garbled || talk.peer_reset || held_too_much {
             return;
         }
         let Some(verdict) = talk.verdict else {
