@@ -94,6 +94,11 @@ impl RoofHost {
         Ok(())
     }
 
+    #[cfg(test)]
+    fn channels(&self) -> &Connections {
+        &self.channels
+    }
+
     /// How to make the server's end of a connection. None when the server is not open here.
     fn server_end(
         &self,

@@ -124,7 +124,8 @@ impl Connections {
                 channel.waiting.push_back(pending);
             }
             channel.last_error = Some(closed.text.to_string());
-            return channel.dial_next(core);
+            channel.dial_next(core);
+            return channel.arm(core);
         }
         if is_current {
             channel.stage = Stage::Idle;
@@ -164,6 +165,14 @@ impl Connections {
         for (_, channel) in self.channels.drain() {
             channel.spec.leave(mailbox);
         }
+    }
+
+    /// The first deadline of a call of the channel that waits, if the channel's timer fires by then.
+    #[cfg(test)]
+    pub(crate) fn armed_deadline(&self, channel: u64) -> Option<Instant> {
+        let channel = self.channels.get(&channel)?;
+        let deadline = channel.waiting.next_deadline()?;
+        channel.timer.is_some_and(|(at, _)| at <= deadline).then_some(deadline)
     }
 
     fn by_connection(&mut self, core: &mut Core, key: ConnectionKey) -> Option<&mut ChannelState> {

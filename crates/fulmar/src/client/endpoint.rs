@@ -76,6 +76,11 @@ impl ClientEndpoint {
         self.spec.id
     }
 
+    #[cfg(test)]
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.iter().flatten().count()
+    }
+
     /// Whether new calls may be given to this connection.
     pub(crate) fn takes_calls(&self) -> bool {
         !self.going_away

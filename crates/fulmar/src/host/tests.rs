@@ -114,3 +114,103 @@ fn each_address_is_tried_until_one_speaks_http_2() {
         assert_eq!(status.code(), expected, "{status}");
     }
 }
+
+#[test]
+fn a_deadline_holds_from_address_to_address() {
+    let [ending, silent] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [&ending, &silent].map(|listener| listener.local_addr().unwrap()).to_vec();
+    let mut reactor = reactor();
+    let channel = Channel::builder("http://no-such-host.invalid:1").build().unwrap();
+    let spec = channel.spec();
+    let start = |pending| Letter::Start { spec: spec.clone(), pending };
+    let (host, core) = reactor.parts();
+    host.on_letter(core, start(PendingCall::probe(Arc::default())));
+    host.on_letter(core, Letter::Resolved { channel: spec.id, resolved: Ok(addresses) });
+    let (stream, _) = ending.accept().unwrap();
+    for _ in 0..10 {
+        reactor.turn(Some(Duration::from_millis(1))).unwrap();
+    }
+    // The call waits in the connection, whose end brings it back.
+    let cell = Arc::new(CallCell::default());
+    let deadline = fulmar_reactor::clock() + Duration::from_millis(100);
+    cell.lock().deadline = Some(deadline);
+    let (host, core) = reactor.parts();
+    host.on_letter(core, start(PendingCall::call(cell.clone())));
+    assert_eq!(host.channels().armed_deadline(spec.id), None);
+    let first = core.keys();
+    drop(stream);
+    while reactor.core().keys() == first {
+        reactor.turn(Some(Duration::from_millis(1))).unwrap();
+    }
+    let armed = reactor.host().channels().armed_deadline(spec.id);
+    assert_eq!(armed, Some(deadline), "while the next address is dialled");
+    assert_eq!(end_of(&mut reactor, &cell).code(), fulmar_grpc::Code::DeadlineExceeded);
+}
+
+/// Answers each message with itself, and never ends by itself.
+struct Echo(Arc<()>);
+
+impl crate::Service for Echo {
+    fn name(&self) -> &'static str {
+        "demo.Echo"
+    }
+
+    fn register(&self, router: &mut Router) {
+        use crate::{Raw, Replies, Request, Streaming};
+        router.bidi(
+            "/demo.Echo/Echo",
+            &self.0,
+            |_, mut requests: Request<Streaming<Raw>>, mut replies: Replies<Raw>| async move {
+                while let Some(message) = requests.message().await? {
+                    replies.send(&message).await?;
+                }
+                std::future::pending::<()>().await;
+                Ok::<(), fulmar_grpc::Status>(())
+            },
+        );
+    }
+}
+
+#[test]
+fn nothing_is_held_for_calls_that_were_given_up() {
+    let mut reactor = reactor();
+    let server = Server::builder().add_service(Echo(Arc::default())).without_listener().unwrap();
+    let (shared, _) = server.into_parts();
+    let (host, core) = reactor.parts();
+    host.serve(core, &shared, None, false).unwrap();
+    let channel = Channel::new(Place::InProcess(shared), Default::default(), None);
+
+    let _running = Running::enter(reactor.core().mailbox());
+    reactor.block_on(async {
+        for turn in 0..24 {
+            let mut call = channel.bidi::<crate::Raw, crate::Raw>("/demo.Echo/Echo", ()).await.unwrap();
+            // Of several frames each, so that they are put together in blocks.
+            let large = crate::Raw::from(vec![7; 50_000]);
+            for _ in 0..1 + turn % 3 {
+                call.requests.send(&large).await.unwrap();
+                if turn % 2 == 0 {
+                    assert!(call.replies.message().await.unwrap().is_some());
+                }
+            }
+            match turn % 4 {
+                0 => call.requests.finish(),
+                1 => drop(call.replies),
+                _ => drop(call),
+            }
+        }
+    });
+    let connections = |reactor: &mut RoofReactor| {
+        let core = reactor.core();
+        core.keys().into_iter().fold((0, 0), |(ends, calls), key| match core.transport(key) {
+            Some(RoofTransport::Client(Plain(endpoint))) => (ends + 1, calls + endpoint.calls()),
+            Some(RoofTransport::Server(Plain(endpoint))) => (ends + 1, calls + endpoint.calls()),
+            None => (ends, calls),
+        })
+    };
+    for _ in 0..100 {
+        reactor.turn(Some(Duration::ZERO)).unwrap();
+    }
+    assert_eq!(connections(&mut reactor), (2, 0), "both ends of the pipe, and no call");
+    assert_eq!(reactor.core().pool().held_bytes(), 0);
+    assert_eq!(reactor.core().pool().outstanding(), 0);
+}

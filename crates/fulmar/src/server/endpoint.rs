@@ -78,6 +78,11 @@ impl ServerEndpoint {
         self.server
     }
 
+    #[cfg(test)]
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.iter().flatten().count()
+    }
+
     fn drain(&mut self, env: &mut Env<'_>, input: &Input<'_>) -> Result<(), Closed> {
         while let Some(event) = self.grpc.next_event(env, input)? {
             match event {
