@@ -271,6 +271,7 @@ fn deadline_and_cancellation_work_while_a_call_is_queued() {
     let hurried = Request::new(number(2)).with_timeout(Duration::from_millis(50));
     let status = block_on(channel.unary::<Raw, Raw>(PATH_ECHO, hurried)).unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    block_on(channel.ready()).unwrap();
     let last = {
         let channel = channel.clone();
         thread::spawn(move || block_on(echo(&channel, 5)))

@@ -621,3 +621,34 @@ fn what_a_handler_sent_before_it_panicked_arrives() {
         assert_eq!(status.code(), Code::Unknown, "{status}");
     });
 }
+
+#[test]
+fn a_reply_to_a_part_of_an_upload_is_a_reply() {
+    let server = serve_one(|router| {
+        router.client_streaming(
+            "/demo.One/First",
+            &Arc::new(()),
+            |_, mut requests: Request<Streaming<Raw>>| async move {
+                let first = requests.message().await?.unwrap_or_default();
+                Ok::<_, Status>(Response::new(number(first.as_ref().len() as u64)))
+            },
+        );
+    });
+    let large = Raw::from(vec![7; 30_000]);
+    block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        let mut upload = channel.client_streaming::<Raw, Raw>("/demo.One/First", bounded(())).await.unwrap();
+        let refused = loop {
+            if let Err(status) = upload.send(&large).await {
+                break status;
+            }
+        };
+        assert_eq!(refused.code(), Code::Cancelled, "{refused}");
+        assert_eq!(value(upload.finish().await.unwrap().get_ref()), 30_000);
+    });
+    let mut channel = blocking::Channel::connect(server.endpoint()).unwrap();
+    let mut upload = channel.client_streaming::<Raw, Raw>("/demo.One/First", bounded(())).unwrap();
+    let refused = (0..1_000).try_for_each(|_| upload.send(&large)).unwrap_err();
+    assert_eq!(refused.code(), Code::Cancelled, "{refused}");
+    assert_eq!(value(upload.finish().unwrap().get_ref()), 30_000);
+}

@@ -111,7 +111,8 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     /// Sends one request by reference. Waits while the server is slow.
     ///
     /// # Errors
-    /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit.
+    /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit. When the server has
+    /// answered with OK and wants no more, it is `CANCELLED`, and [`finish`](Self::finish) has the reply.
     pub fn send(&mut self, message: &Req) -> Result<(), Status> {
         send(self.channel, &self.cell, message)
     }

@@ -113,7 +113,8 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
     /// Sends one request, as [`Requests::send`].
     ///
     /// # Errors
-    /// The status that ended the call, which may be before all requests were sent.
+    /// The status that ended the call, which may be before all requests were sent. When the server has answered with OK and wants
+    /// no more, it is `CANCELLED`, and [`finish`](Self::finish) has the reply.
     pub async fn send(&mut self, message: &Req) -> Result<(), Status> {
         self.requests.send(message).await
     }

@@ -107,6 +107,8 @@ impl ClientEndpoint {
     fn start(&mut self, env: &mut Env<'_>, pending: PendingCall) {
         if self.going_away {
             self.not_processed.give_back(self.spec.id, pending);
+        } else if pending.is_probe() && self.is_ready() {
+            pending.end(Status::default());
         } else if self.ready_by.is_some() || !self.waiting.is_empty() {
             self.waiting.push_back(pending);
         } else if let Err(pending) = self.start_now(env, pending) {
