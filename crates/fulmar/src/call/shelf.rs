@@ -1,5 +1,6 @@
 //! Cells that wait for their next calls.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::CallCell;
@@ -10,38 +11,63 @@ const CELLS_MAX: usize = 2_048;
 /// How much memory the cells of one shelf hold on to, in bytes: buffers, metadata, blocks.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// How many cells may wait for the last of those who hold them to let go.
+const HELD_MAX: usize = 16;
+
 /// Recycled cells of one reactor or one channel.
-#[derive(Default)]
 pub(crate) struct CellShelf {
     /// The cells, each with the memory it holds on to.
     cells: Vec<(Arc<CallCell>, usize)>,
     bytes: usize,
+    /// Cells that somebody else held when they were given: most often a connection, for the moment between ending a call and
+    /// letting go of it. The oldest are at the front.
+    held: VecDeque<Arc<CallCell>>,
+}
+
+impl Default for CellShelf {
+    fn default() -> Self {
+        // What seldom happens must not allocate when it does.
+        Self { cells: Vec::new(), bytes: 0, held: VecDeque::with_capacity(HELD_MAX) }
+    }
 }
 
 impl CellShelf {
     /// A cell that only the caller holds.
     pub(crate) fn take(&mut self) -> Arc<CallCell> {
-        match self.cells.pop() {
-            Some((cell, bytes)) => {
-                self.bytes -= bytes;
-                cell
+        if let Some((cell, bytes)) = self.cells.pop() {
+            self.bytes -= bytes;
+            return cell;
+        }
+        for _ in 0..self.held.len() {
+            let Some(mut cell) = self.held.pop_front() else { break };
+            if CallCell::recycle(&mut cell).is_some() {
+                return cell;
             }
-            None => Arc::default(),
+            self.held.push_back(cell);
         }
+        Arc::default()
     }
 
-    /// Keeps a cell for another call, unless somebody else still holds it or the shelf is full.
+    /// Keeps a cell for another call.
     pub(crate) fn give(&mut self, mut cell: Arc<CallCell>) {
-        if let Some(bytes) = CallCell::recycle(&mut cell) {
-            self.keep(cell, bytes);
-        }
+        let bytes = CallCell::recycle(&mut cell);
+        self.keep(cell, bytes);
     }
 
-    /// Keeps a cell that was recycled, and holds on to so many bytes, unless the shelf is full.
-    pub(crate) fn keep(&mut self, cell: Arc<CallCell>, bytes: usize) {
-        if self.cells.len() < CELLS_MAX && self.bytes + bytes <= BYTES_MAX {
-            self.bytes += bytes;
-            self.cells.push((cell, bytes));
+    /// Keeps a cell that was recycled, and holds on to so many bytes, unless the shelf is full; or one that was not, until it can be.
+    pub(crate) fn keep(&mut self, cell: Arc<CallCell>, bytes: Option<usize>) {
+        match bytes {
+            Some(bytes) if self.cells.len() < CELLS_MAX && self.bytes + bytes <= BYTES_MAX => {
+                self.bytes += bytes;
+                self.cells.push((cell, bytes));
+            }
+            Some(_) => {}
+            None => {
+                if self.held.len() == HELD_MAX {
+                    self.held.pop_front();
+                }
+                self.held.push_back(cell);
+            }
         }
     }
 }
@@ -61,6 +87,24 @@ mod tests {
         let held = cell.clone();
         shelf.give(cell);
         assert!(!Arc::ptr_eq(&shelf.take(), &held));
+        // Not before that somebody lets go.
+        drop(held);
+        assert_eq!(Arc::as_ptr(&shelf.take()), address);
+    }
+
+    #[test]
+    fn of_the_cells_that_are_never_let_go_few_are_kept() {
+        let mut shelf = CellShelf::default();
+        let leaked: Vec<_> = (0..10 * HELD_MAX)
+            .map(|_| {
+                let cell = shelf.take();
+                shelf.give(cell.clone());
+                cell
+            })
+            .collect();
+        assert_eq!(shelf.held.len(), HELD_MAX);
+        let kept = leaked.iter().filter(|cell| Arc::strong_count(cell) > 1).count();
+        assert_eq!(kept, HELD_MAX);
     }
 
     #[test]

@@ -156,11 +156,10 @@ impl Channel {
         lock(&self.inner.cells).take()
     }
 
-    /// Keeps a cell for another call, unless somebody else still holds it.
+    /// Keeps a cell for another call.
     pub(crate) fn give_cell(&self, mut cell: Arc<CallCell>) {
-        if let Some(bytes) = CallCell::recycle(&mut cell) {
-            lock(&self.inner.cells).keep(cell, bytes);
-        }
+        let bytes = CallCell::recycle(&mut cell);
+        lock(&self.inner.cells).keep(cell, bytes);
     }
 
     pub(crate) fn shelf(&self) -> &Arc<MetadataShelf> {
