@@ -48,6 +48,10 @@ const LINES: [Line; 13] = [
     line("unary call, in-process", 0, in_process_calls),
 ];
 
+/// How many allocations of a whole line are no allocation per call: when the system holds a thread up, more than ever before piles
+/// up for it, and a buffer grows, once. One in ten thousand calls is over this.
+const STRAYS_MAX: u64 = 9;
+
 const fn line(what: &'static str, budget: u64, count: fn(&Plan) -> Counted) -> Line {
     Line { what, budget, count }
 }
@@ -86,7 +90,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let mut kept = true;
     for Line { what, budget, count } in LINES {
         let Count { allocations, calls } = count(&plan)?;
-        let over = allocations.calls > budget * calls;
+        let over = allocations.calls > budget * calls + STRAYS_MAX;
         kept &= !over;
         let each = |total: u64| total as f64 / calls as f64;
         let mark = match (over, budget) {
