@@ -27,6 +27,8 @@ pub struct Driver<T> {
     blocks: isize,
     tap: Option<Tap>,
     started: bool,
+    /// Whether output has left since the end transmitted last: there may be room for more.
+    has_written: bool,
     closed: Option<Closed>,
     told: bool,
 }
@@ -56,6 +58,7 @@ impl<T: Transport> Driver<T> {
             blocks: 0,
             tap,
             started: false,
+            has_written: false,
             closed: None,
             told: false,
         }
@@ -145,7 +148,7 @@ impl<T: Transport> Driver<T> {
         if self.told {
             return false;
         }
-        let mut moved = self.write(now, to, trace);
+        let mut moved = std::mem::take(&mut self.has_written) | self.write(now, to, trace);
         if self.closed.is_none() && self.deaf_until <= now && from.ended().is_some() {
             self.on_ending(now, from, trace);
             return true;
@@ -161,7 +164,8 @@ impl<T: Transport> Driver<T> {
             self.poke(now, trace, |_, _| Ok(()));
         }
         self.started = true;
-        self.write(now, to, trace) || moved
+        self.has_written = self.write(now, to, trace);
+        self.has_written || moved
     }
 
     /// Gives the end a command.

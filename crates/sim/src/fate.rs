@@ -116,12 +116,17 @@ fn draw_trouble(random: &mut Random, clients: usize) -> Event {
 pub(crate) fn draw_scale(random: &mut Random, weathers: &[Weather], configs: &[Config]) -> Scale {
     let windows = configs.iter().map(|config| config.http2.stream_window_bytes as usize);
     let chunks = weathers.iter().map(|weather| weather.chunk_max);
-    let (message_bytes_max, metadata_bytes_max) = match chunks.chain(windows).min().unwrap_or(usize::MAX) {
-        0..10 => (200, 200),
-        10..1000 => (8_000, 2_000),
-        _ => (100_000, 40_000),
-    };
-    Scale { messages_max: random.within(1..=8), message_bytes_max, metadata_bytes_max }
+    let least = chunks.chain(windows).min().unwrap_or(usize::MAX);
+    let messages_max = random.within(1..=8);
+    match least {
+        0..10 => Scale { messages_max, message_bytes_max: 200, metadata_bytes_max: 200 },
+        10..1000 => Scale { messages_max, message_bytes_max: 8_000, metadata_bytes_max: 2_000 },
+        // Now and then a message is more than the output takes at a time.
+        _ if random.one_in(16) => {
+            Scale { messages_max: 2, message_bytes_max: 600_000, metadata_bytes_max: 100 }
+        }
+        _ => Scale { messages_max, message_bytes_max: 100_000, metadata_bytes_max: 40_000 },
+    }
 }
 
 pub(crate) fn draw_config(random: &mut Random) -> Config {
