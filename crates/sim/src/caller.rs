@@ -252,7 +252,7 @@ impl Caller {
             ledger.check(status.code() == Code::Unavailable, || {
                 format!("call {} was not processed, but ended with {status:?}", plan.id)
             });
-            ledger.retry(self.node, plan.id);
+            ledger.retry(plan.id);
         } else {
             if status.code() == plan.outcome {
                 let told = self.metadata.get(CALL_ID).map(str::to_owned);
@@ -264,9 +264,6 @@ impl Caller {
         }
         drop(ledger);
         self.end(env, running);
-        if unprocessed {
-            self.start_waiting(env);
-        }
     }
 
     fn on_timer(&mut self, env: &mut Env<'_>, timer: Timer) {

@@ -13,6 +13,8 @@ pub(crate) struct Ledger {
     pub(crate) scale: Scale,
     /// Calls of each client that wait for a connection that takes them.
     pub(crate) waiting: Vec<VecDeque<u64>>,
+    /// Calls that a server did not take, to be started again.
+    pub(crate) retries: Vec<u64>,
     /// Calls that have reached the server.
     begun: BTreeSet<u64>,
     ended: BTreeMap<u64, End>,
@@ -49,6 +51,7 @@ impl Ledger {
             seed,
             scale,
             waiting: vec![VecDeque::new(); clients],
+            retries: Vec::new(),
             begun: BTreeSet::new(),
             ended: BTreeMap::new(),
             bytes: BTreeMap::new(),
@@ -120,11 +123,11 @@ impl Ledger {
     }
 
     /// A call was not processed, by the word of the server: it is started again.
-    pub(crate) fn retry(&mut self, client: usize, id: u64) {
+    pub(crate) fn retry(&mut self, id: u64) {
         let begun = self.begun.contains(&id);
         self.check(!begun, || format!("call {id} is said to be unprocessed, but had reached the server"));
         self.bytes.retain(|&(call, _), _| call != id);
-        self.waiting[client].push_back(id);
+        self.retries.push(id);
     }
 
     /// The user has cancelled a call.
@@ -268,7 +271,7 @@ mod tests {
     fn what_reached_the_server_was_processed() {
         assert_broken("said to be unprocessed", |ledger| {
             ledger.begin(7, 0);
-            ledger.retry(0, 7);
+            ledger.retry(7);
         });
         assert_broken("after it had ended", |ledger| {
             ledger.harmed.insert(0);

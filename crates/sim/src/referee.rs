@@ -22,7 +22,7 @@ const SETTINGS_MAX_FRAME_SIZE: u16 = 0x5;
 /// - anything but whole, well-formed frames of the types it needs, no larger than the peer allows, the preface first;
 /// - a header block that is torn, or does not decode;
 /// - a frame on a stream that is idle, that it has reset, or whose sending side it has ended;
-/// - DATA beyond a window of the peer, or credit that no window could need;
+/// - DATA beyond a window of the peer, or while the output is full; credit that no window could need;
 /// - an acknowledgement that nobody asked for, or another than the next; GOAWAY with a rising last stream.
 pub(crate) struct Referee {
     role: Role,
@@ -145,6 +145,10 @@ impl Referee {
             self.prefaces.written = true;
         }
         while let Some((frame, rest)) = Frame::split(bytes) {
+            let waited = out.len() - bytes.len();
+            let may_wait =
+                frame.kind != wire::DATA || frame.payload.is_empty() || waited < Output::SOFT_LIMIT;
+            assert!(may_wait, "DATA, although {waited} bytes wait already");
             self.on_written_frame(frame);
             bytes = rest;
         }

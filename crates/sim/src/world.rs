@@ -14,6 +14,10 @@ use crate::{Random, Trace, Weather};
 /// How long a world may take from the hour the links are healed, by its own clock.
 const REST_AFTER_HEALING: Duration = Duration::from_secs(300);
 
+/// How long a client waits until it starts a call again that a server did not take: at once, a server that has no room for it yet
+/// would see it again and again without time to make some.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
 /// How many steps a world may take: far more than any needs, and few enough to end a loop without progress.
 const STEPS_MAX: u64 = 20_000_000;
 
@@ -142,6 +146,7 @@ impl World {
             moved |= connection.turn(self.now, &self.ledger, &mut self.trace);
         }
         self.check()?;
+        self.schedule_retries();
         self.connections.retain(|connection| !connection.is_over());
         if self.dial_where_calls_wait() || moved {
             return Ok(true);
@@ -202,6 +207,15 @@ impl World {
         self.dial_where_calls_wait();
         let now = self.now;
         self.with_latest(client, |connection, trace| connection.start_calls(now, trace));
+    }
+
+    /// Calls that a server did not take are started again.
+    fn schedule_retries(&mut self) {
+        let at = self.now + RETRY_AFTER;
+        for id in self.ledger.borrow_mut().retries.drain(..) {
+            let position = self.fate.partition_point(|(other, _)| *other <= at);
+            self.fate.insert(position, (at, Event::Start(id)));
+        }
     }
 
     fn jump(&mut self, client: Option<usize>, by: Duration) {
