@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use fulmar_grpc::Status;
 use fulmar_reactor::{Mailbox, Reactor, ReactorConfig};
@@ -33,13 +34,24 @@ impl ClientReactor {
     /// # Errors
     /// `UNAVAILABLE` when the operating system refuses a thread or an event queue.
     pub fn start() -> Result<Self, Status> {
+        Self::with_busy_poll(Duration::ZERO)
+    }
+
+    /// Starts a thread that looks for work without sleeping for up to `busy_poll` before it sleeps. It costs a processor core
+    /// while it lasts and saves the time that waking a thread takes, twice a call: worth it where a core is free.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn with_busy_poll(busy_poll: Duration) -> Result<Self, Status> {
         let failed =
             |error: std::io::Error| Status::unavailable(format!("cannot start a client reactor: {error}"));
         let (sender, receiver) = mpsc::sync_channel(1);
         thread::Builder::new()
             .name("fulmar-client".to_owned())
             .spawn(move || {
-                let reactor = Reactor::new(ReactorConfig::default(), |core| RoofHost::new(core));
+                let reactor = Reactor::new(ReactorConfig { busy_poll, ..ReactorConfig::default() }, |core| {
+                    RoofHost::new(core)
+                });
                 match reactor {
                     Ok(mut reactor) => {
                         // The starter may be gone already; then its seat is never made, and the thread ends with it.
