@@ -39,13 +39,7 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn try_send(&mut self, message: &T) -> Result<bool, Status> {
-        let room = self.cell.lock().check_room();
-        match room {
-            Poll::Ready(room) => {
-                room.and_then(|()| self.cell.send(message, self.message_bytes_max)).map(|()| true)
-            }
-            Poll::Pending => Ok(false),
-        }
+        self.cell.try_send(message, self.message_bytes_max)
     }
 
     /// Ready when there is room for a message, for those who poll by hand; [`try_send`](Self::try_send) then sends one.

@@ -156,6 +156,18 @@ impl CallCell {
         (lent.give_back(), encoded)
     }
 
+    /// Sends `message` if there is room for it; false, and nothing sent, if there is none.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) fn try_send<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<bool, Status> {
+        let room = self.lock().check_room();
+        match room {
+            Poll::Ready(room) => room.and_then(|()| self.send(message, bytes_max)).map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
     /// Ready when there is room to send.
     ///
     /// # Errors
