@@ -58,7 +58,9 @@ mod request;
 mod response;
 mod server;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 pub use call::{Duplex, Replies, Requests, Streaming, Upload};
 pub use client::{Channel, ChannelBuilder, ClientReactor};
@@ -83,6 +85,16 @@ macro_rules! include_proto {
     ($package:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
     };
+}
+
+/// Calls a waker, which is an executor's code. One that panics ends the thread that called it, as any panic does; but where that
+/// thread already unwinds, and tells its other callers so, a second panic would end the process and is dropped.
+fn wake(waker: Waker) {
+    if std::thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    } else {
+        waker.wake();
+    }
 }
 
 /// Locks, whatever happened to an earlier holder: no user code runs under our locks, so what they guard is consistent.

@@ -223,7 +223,7 @@ impl ClientEndpoint {
         let waker = if state.room > 0 { state.send_waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 }
@@ -270,7 +270,7 @@ impl ClientEndpoint {
         let waker = if state.shape == CellShape::EachMessage { state.receive_waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 
@@ -306,7 +306,7 @@ impl ClientEndpoint {
             self.grpc.release(env, key, bytes);
         }
         if let Some(waker) = waker {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 
@@ -322,7 +322,7 @@ impl ClientEndpoint {
         drop(state);
         drop(call);
         for waker in wakers.into_iter().flatten() {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 
@@ -351,7 +351,7 @@ impl ClientEndpoint {
         // The caller may use the cell for its next call once nobody else holds it.
         drop(call);
         for waker in wakers.into_iter().flatten() {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 

@@ -49,7 +49,7 @@ impl PendingCall {
         let wakers = cell.lock().end(status);
         drop(cell);
         for waker in wakers.into_iter().flatten() {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 }

@@ -199,7 +199,7 @@ impl ServerEndpoint {
     fn wake(&mut self, index: usize, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
         if !waker.will_wake(&self.wakers[index]) {
-            return waker.wake();
+            return crate::wake(waker);
         }
         if let Some(call) = &mut self.calls[index]
             && !call.is_ready
@@ -247,7 +247,7 @@ impl ServerEndpoint {
             match waker {
                 None => return,
                 Some(waker) if waker.will_wake(&self.wakers[index]) => {}
-                Some(waker) => return waker.wake(),
+                Some(waker) => return crate::wake(waker),
             }
         }
     }
@@ -280,7 +280,7 @@ impl ServerEndpoint {
         drop(router);
         for waker in wakers.into_iter().flatten() {
             if !waker.will_wake(&self.wakers[index]) {
-                waker.wake();
+                crate::wake(waker);
             }
         }
     }

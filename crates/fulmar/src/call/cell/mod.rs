@@ -277,7 +277,7 @@ impl CallCell {
         }
         knock(state);
         for waker in wakers.into_iter().flatten() {
-            waker.wake();
+            crate::wake(waker);
         }
     }
 
@@ -471,7 +471,7 @@ fn knock(mut state: MutexGuard<'_, CellState>) {
     let door = state.door.clone();
     drop(state);
     if let Some(door) = door {
-        door.wake();
+        crate::wake(door);
     }
 }
 
