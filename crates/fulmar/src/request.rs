@@ -1,5 +1,6 @@
 //! A request: a message, or a stream of them, with its metadata and deadline.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct CallContext {
     pub(crate) metadata: MetadataLease,
     pub(crate) timeout: Option<Duration>,
     pub(crate) peer: Option<SocketAddr>,
+    /// Empty in a client.
+    pub(crate) path: Cow<'static, str>,
 }
 
 impl<T> Request<T> {
@@ -68,6 +71,11 @@ impl<T> Request<T> {
     /// The address that the call came from; `None` in a client and for in-process calls.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.context.peer
+    }
+
+    /// Handler: the path of the method that was called, `/package.Service/Method`. Empty in a client, which names it when it calls.
+    pub fn path(&self) -> &str {
+        &self.context.path
     }
 
     /// The request's metadata, as sent or to be sent ahead of the first message.
@@ -145,12 +153,24 @@ impl<T: crate::Payload> Request<crate::Streaming<T>> {
 }
 
 /// What a call takes: a message, or a [`Request`] around one to set metadata and a deadline.
+///
+/// ```no_run
+/// # async fn call(channel: &fulmar::Channel) -> Result<(), fulmar::Status> {
+/// use fulmar::{Raw, Request, Response};
+///
+/// let reply: Response<Raw> = channel.unary("/demo.Greeter/Greet", Raw::default()).await?;
+/// let request = Request::new(Raw::default()).with_timeout(std::time::Duration::from_secs(1));
+/// let reply: Response<Raw> = channel.unary("/demo.Greeter/Greet", request).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoRequest<T> {
     /// The request to send.
     fn into_request(self) -> Request<T>;
 }
 
-impl<T> IntoRequest<T> for T {
+/// Messages only, so that the type of the message in a [`Request`] is never in doubt.
+impl<T: crate::Payload> IntoRequest<T> for T {
     fn into_request(self) -> Request<T> {
         Request::new(self)
     }

@@ -77,7 +77,7 @@ pub(crate) fn read_request<'f>(
             format!("messages in format {subtype} are not supported: this server speaks {content_subtype}"),
         );
     }
-    let Some(method) = routes.get(path) else {
+    let Some(method) = routes.resolve(path) else {
         return refuse(Code::Unimplemented, format!("unknown method {}", path.escape_ascii()));
     };
     if encoding != IDENTITY {

@@ -38,6 +38,7 @@ pub struct Routes {
     /// of them.
     slots: Vec<u32>,
     longest_path_bytes: usize,
+    fallback: Option<MethodId>,
 }
 
 /// An empty slot.
@@ -49,7 +50,7 @@ const SLOTS_MIN: usize = 16;
 impl Routes {
     /// No routes.
     pub const fn new() -> Self {
-        Self { paths: Vec::new(), slots: Vec::new(), longest_path_bytes: 0 }
+        Self { paths: Vec::new(), slots: Vec::new(), longest_path_bytes: 0, fallback: None }
     }
 
     /// Adds the method with this path, which has the form `/package.Service/Method`.
@@ -76,7 +77,29 @@ impl Routes {
         Ok(MethodId(id))
     }
 
-    /// The method that `path`, the value of `:path`, names. No allocation.
+    /// Adds the method that all paths lead to which were not added, as long as they have the form of one. In these routes it has an
+    /// empty path; that of a call is [`Server::path`](crate::Server::path).
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::SecondFallback`] if there is one already.
+    pub fn add_fallback(&mut self) -> Result<MethodId, RouteError> {
+        if self.fallback.is_some() {
+            return Err(RouteError::SecondFallback);
+        }
+        let id = MethodId(self.paths.len() as u32);
+        self.paths.push(Cow::Borrowed(""));
+        self.fallback = Some(id);
+        Ok(id)
+    }
+
+    /// The method for a request to `path`: the one that was added with it, or else the one for all others.
+    pub fn resolve(&self, path: &[u8]) -> Option<MethodId> {
+        let known = self.get(path);
+        known.or_else(|| self.fallback.filter(|_| str::from_utf8(path).is_ok_and(is_well_formed)))
+    }
+
+    /// The method that was added with `path`, the value of `:path`. No allocation.
     pub fn get(&self, path: &[u8]) -> Option<MethodId> {
         if self.slots.is_empty() || path.len() > self.longest_path_bytes {
             return None;
@@ -93,7 +116,7 @@ impl Routes {
         }
     }
 
-    /// The path of a method; empty for an id that is not of these routes.
+    /// The path of a method; empty for an id that is not of these routes, and for the method of all other paths.
     pub fn path(&self, method: MethodId) -> &str {
         self.paths.get(method.index()).map_or("", |path| path)
     }
@@ -118,7 +141,9 @@ impl Routes {
         self.slots.clear();
         self.slots.resize(slots, VACANT);
         for id in 0..self.paths.len() as u32 {
-            self.occupy(id);
+            if self.fallback != Some(MethodId(id)) {
+                self.occupy(id);
+            }
         }
     }
 
@@ -168,6 +193,8 @@ pub enum RouteError {
     Duplicate(Cow<'static, str>),
     /// The path has not the form `/package.Service/Method`.
     Malformed(Cow<'static, str>),
+    /// There is a method for all other paths already.
+    SecondFallback,
 }
 
 impl fmt::Display for RouteError {
@@ -177,6 +204,7 @@ impl fmt::Display for RouteError {
             Self::Malformed(path) => {
                 write!(f, "{path:?} is not the path of a method; the form is /package.Service/Method")
             }
+            Self::SecondFallback => f.write_str("a method for all unknown paths was added before; add one"),
         }
     }
 }
@@ -235,6 +263,27 @@ mod tests {
         assert_eq!(routes.add(String::from("/a.B/C")), Err(RouteError::Duplicate("/a.B/C".into())));
         assert_eq!(routes.len(), 1);
         assert_eq!(routes.get(b"/a.B/C"), Some(first));
+    }
+
+    #[test]
+    fn unknown_paths_lead_to_the_fallback_if_there_is_one() {
+        let mut routes = Routes::new();
+        assert_eq!(routes.resolve(b"/a.B/C"), None);
+        let fallback = routes.add_fallback().expect("the first");
+        assert_eq!(routes.add_fallback(), Err(RouteError::SecondFallback));
+        let known: Vec<MethodId> =
+            (0..100).map(|number| routes.add(format!("/a.B/C{number}")).expect("all differ")).collect();
+        for (number, &method) in known.iter().enumerate() {
+            let path = format!("/a.B/C{number}");
+            assert_eq!(routes.resolve(path.as_bytes()), Some(method));
+            assert_eq!(routes.path(method), path);
+        }
+        assert_eq!(routes.resolve(b"/a.B/C100"), Some(fallback));
+        assert_eq!((routes.get(b"/a.B/C100"), routes.path(fallback)), (None, ""));
+        for malformed in [&b""[..], b"/", b"//", b"*", b"a.B/C", b"/a.B/", b"/\xff/C"] {
+            assert_eq!(routes.resolve(malformed), None, "{malformed:?}");
+            assert_eq!(routes.get(malformed), None);
+        }
     }
 
     #[test]

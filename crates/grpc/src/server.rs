@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::headers::{self, StatusText};
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
-use crate::routes::Routes;
+use crate::routes::{MethodId, Routes};
 
 mod answer;
 mod receive;
@@ -142,6 +142,16 @@ impl Server {
     /// When the client gives the call up; `None` also for a call that is over.
     pub fn deadline(&self, call: CallKey) -> Option<Instant> {
         self.end.calls.get(call)?.deadline
+    }
+
+    /// The path of a method, while [`Event::Begin`] is the last event: also for a call to a path that [`Routes`] does not know.
+    pub fn path(&self, method: MethodId) -> &str {
+        match self.routes.path(method) {
+            "" => self.end.connection.fields().find(|field| field.name == b":path").map_or("", |field| {
+                str::from_utf8(field.value).expect("a path that leads to a method is visible ASCII")
+            }),
+            path => path,
+        }
     }
 
     /// The metadata of the request; empty after [`take_metadata`](Self::take_metadata) and for a call that is over.

@@ -4,13 +4,16 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use fulmar_grpc::Config;
+use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{Reactor, ReactorConfig};
 
-use super::router::Service;
+use super::router::{Router, Service};
 use super::{RunningServer, ServerHandle, ServerShared};
+use crate::call::{Replies, Streaming};
 use crate::error::ServerError;
 use crate::host::{self, RoofHost};
+use crate::payload::Raw;
+use crate::request::Request;
 
 /// Settings of a server to be.
 ///
@@ -165,6 +168,30 @@ impl ServerBuilder {
         self
     }
 
+    /// Takes all calls to methods that no service has; without it they end `UNIMPLEMENTED`. The handler sees a call of any kind as one
+    /// that streams both ways, with messages as bytes; [`Request::path`] says which method was called.
+    ///
+    /// ```no_run
+    /// use fulmar::{Raw, Replies, Request, Server, Streaming};
+    ///
+    /// let builder = Server::builder().unknown_methods(
+    ///     |mut requests: Request<Streaming<Raw>>, mut replies: Replies<Raw>| async move {
+    ///         println!("{} was called", requests.path());
+    ///         while let Some(message) = requests.message().await? {
+    ///             replies.send(&message).await?;
+    ///         }
+    ///         Ok(())
+    ///     },
+    /// );
+    /// ```
+    pub fn unknown_methods<F, Fut>(self, handler: F) -> Self
+    where
+        F: Fn(Request<Streaming<Raw>>, Replies<Raw>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
+        self.add_service(UnknownMethods(Arc::new(handler)))
+    }
+
     /// The longest message taken from a client, in bytes. 4 MiB by default; a longer one fails its call with
     /// `RESOURCE_EXHAUSTED`.
     pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
@@ -254,6 +281,23 @@ impl ServerBuilder {
             reactor: self.reactor,
             around_thread: self.around_thread,
         })
+    }
+}
+
+/// The handler of all methods that no service has.
+struct UnknownMethods<F>(Arc<F>);
+
+impl<F, Fut> Service for UnknownMethods<F>
+where
+    F: Fn(Request<Streaming<Raw>>, Replies<Raw>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Status>> + 'static,
+{
+    fn name(&self) -> &'static str {
+        "the handler of unknown methods"
+    }
+
+    fn register(&self, router: &mut Router) {
+        router.unknown_methods(&self.0, |handler, requests, replies| handler(requests, replies));
     }
 }
 

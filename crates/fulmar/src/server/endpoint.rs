@@ -1,5 +1,6 @@
 //! The server end of a connection: begins calls, polls their handlers, and writes what they answer.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -109,6 +110,7 @@ impl ServerEndpoint {
         let mut context = CallContext {
             timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
             peer: self.peer,
+            path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
             ..CallContext::default()
         };
         if !self.grpc.metadata(key).is_empty() {

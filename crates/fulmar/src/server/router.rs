@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fulmar_grpc::{Arena, MethodId, Routes, Status};
+use fulmar_grpc::{Arena, MethodId, RouteError, Routes, Status};
 
 use super::method::{Method, Parts, TypedMethod};
 use crate::call::{CallCell, CellShelf, Replies, Streaming};
 use crate::error::ServerError;
 use crate::metadata_lease::MetadataShelf;
-use crate::payload::Payload;
+use crate::payload::{Payload, Raw};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -46,13 +46,19 @@ pub trait Service: Send + Sync + 'static {
 /// ```
 pub struct Router {
     pub(crate) routes: Routes,
-    methods: Vec<Box<dyn Method>>,
+    methods: Vec<Registered>,
     send_message_bytes_max: usize,
     /// The first thing that went wrong while registering.
     failed: Option<ServerError>,
     cells: CellShelf,
     pub(crate) shelf: Arc<MetadataShelf>,
     pub(crate) arena: Arena,
+}
+
+struct Registered {
+    /// None for the method of all other paths.
+    path: Option<&'static str>,
+    method: Box<dyn Method>,
 }
 
 impl Router {
@@ -147,26 +153,64 @@ impl Router {
         F: Fn(Arc<S>, Request<Streaming<Req>>, Replies<Resp>) -> Fut + 'static,
         Fut: Future<Output = Result<(), Status>> + 'static,
     {
+        let method = self.streaming_both_ways(service, handler);
+        self.add(path, method);
+    }
+
+    /// Registers the handler of all methods that no service registers: what makes a proxy. It may be called for any path, which is
+    /// [`Request::path`], and sees a call of any kind as one that streams both ways. There is at most one for a server.
+    ///
+    /// [`ServerBuilder::unknown_methods`](crate::ServerBuilder::unknown_methods) does this for a closure.
+    pub fn unknown_methods<S, F, Fut>(&mut self, service: &Arc<S>, handler: F)
+    where
+        S: Send + Sync + 'static,
+        F: Fn(Arc<S>, Request<Streaming<Raw>>, Replies<Raw>) -> Fut + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
+        let method = self.streaming_both_ways(service, handler);
+        let id = self.routes.add_fallback();
+        self.insert(None, id, method);
+    }
+
+    fn streaming_both_ways<S, Req, Resp, F, Fut>(
+        &self,
+        service: &Arc<S>,
+        handler: F,
+    ) -> impl Method + 'static + use<S, Req, Resp, F, Fut>
+    where
+        S: Send + Sync + 'static,
+        Req: Payload + 'static,
+        Resp: Payload + 'static,
+        F: Fn(Arc<S>, Request<Streaming<Req>>, Replies<Resp>) -> Fut + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
         let (service, bytes_max) = (service.clone(), self.send_message_bytes_max);
-        self.add(
-            path,
-            TypedMethod::new(false, true, move |parts: Parts<Req>| {
-                let cell = parts.cell.unwrap_or_default();
-                let replies = Replies::new(cell.clone(), bytes_max);
-                handler(
-                    service.clone(),
-                    Request::with_context(Streaming::new(cell, None), parts.context),
-                    replies,
-                )
-            }),
-        );
+        TypedMethod::new(false, true, move |parts: Parts<Req>| {
+            let cell = parts.cell.unwrap_or_default();
+            let replies = Replies::new(cell.clone(), bytes_max);
+            handler(
+                service.clone(),
+                Request::with_context(Streaming::new(cell, None), parts.context),
+                replies,
+            )
+        })
     }
 
     fn add(&mut self, path: &'static str, method: impl Method + 'static) {
-        match self.routes.add(path) {
+        let id = self.routes.add(path);
+        self.insert(Some(path), id, method);
+    }
+
+    fn insert(
+        &mut self,
+        path: Option<&'static str>,
+        id: Result<MethodId, RouteError>,
+        method: impl Method + 'static,
+    ) {
+        match id {
             Ok(id) => {
                 debug_assert_eq!(id.index(), self.methods.len(), "routes and methods are numbered alike");
-                self.methods.push(Box::new(method));
+                self.methods.push(Registered { path, method: Box::new(method) });
             }
             Err(error) => {
                 self.failed.get_or_insert_with(|| ServerError::new(error.to_string()));
@@ -174,12 +218,17 @@ impl Router {
         }
     }
 
+    /// The path of a method; None for that of all other paths.
+    pub(crate) fn path(&self, id: MethodId) -> Option<&'static str> {
+        self.methods[id.index()].path
+    }
+
     pub(crate) fn method(&mut self, id: MethodId) -> &mut dyn Method {
-        &mut *self.methods[id.index()]
+        &mut *self.methods[id.index()].method
     }
 
     pub(crate) fn method_and_arena(&mut self, id: MethodId) -> (&mut dyn Method, &mut Arena) {
-        (&mut *self.methods[id.index()], &mut self.arena)
+        (&mut *self.methods[id.index()].method, &mut self.arena)
     }
 
     pub(crate) fn take_cell(&mut self) -> Arc<CallCell> {
