@@ -50,6 +50,7 @@ pub mod blocking;
 mod call;
 mod client;
 mod error;
+mod handling;
 mod host;
 mod local;
 mod metadata_lease;
@@ -87,14 +88,13 @@ macro_rules! include_proto {
     };
 }
 
-/// Calls a waker, which is an executor's code. One that panics ends the thread that called it, as any panic does; but where that
-/// thread already unwinds, and tells its other callers so, a second panic would end the process and is dropped.
+/// Calls a waker, which is an executor's code.
+///
+/// A panic in it ends here, once the panic hook has told of it: the executor is broken, and the other calls of this thread, which
+/// may be under other executors, have nothing to do with it. One that polls right away does so on nobody's behalf.
 fn wake(waker: Waker) {
-    if std::thread::panicking() {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    } else {
-        waker.wake();
-    }
+    let _nothing = handling::Handling::nothing();
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// Locks, whatever happened to an earlier holder: no user code runs under our locks, so what they guard is consistent.

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fulmar_base::Instant;
 use fulmar_grpc::MetadataMap;
+use fulmar_reactor::clock;
 
+use crate::handling::inherited_deadline;
 use crate::metadata_lease::MetadataLease;
 
 /// What a client sends and a handler receives: a message (or a [`Streaming`](crate::Streaming) of them) and what belongs to the
@@ -31,9 +34,22 @@ pub struct Request<T> {
 pub(crate) struct CallContext {
     pub(crate) metadata: MetadataLease,
     pub(crate) timeout: Option<Duration>,
+    /// By the clock of this end: of the call as it arrived, or of another one that this one must not outlast.
+    pub(crate) deadline: Option<Instant>,
+    /// The call is not bound to the deadline of the one in whose handler it is made.
+    pub(crate) is_detached: bool,
     pub(crate) peer: Option<SocketAddr>,
     /// Empty in a client.
     pub(crate) path: Cow<'static, str>,
+}
+
+impl CallContext {
+    /// When a call that begins has to end. `timeout` counts where the request has none of its own.
+    pub(crate) fn deadline_from_now(&self, timeout: Option<Duration>) -> Option<Instant> {
+        let own = self.timeout.or(timeout).map(|timeout| clock().saturating_add(timeout));
+        let inherited = if self.is_detached { None } else { inherited_deadline() };
+        [own, self.deadline, inherited].into_iter().flatten().min()
+    }
 }
 
 impl<T> Request<T> {
@@ -66,6 +82,76 @@ impl<T> Request<T> {
     /// Client: the timeout that was set. Handler: the time that was left when the request arrived; `None` without a deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.context.timeout
+    }
+
+    /// How long the call may still take: in a handler, from this moment on to the deadline of the call, and nothing once that has
+    /// passed. `None` without a deadline.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use fulmar::Request;
+    ///
+    /// let request = Request::new("message").with_timeout(Duration::from_millis(50));
+    /// assert_eq!(request.time_left(), Some(Duration::from_millis(50)), "the call has not begun");
+    /// ```
+    pub fn time_left(&self) -> Option<Duration> {
+        match self.context.deadline {
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(clock());
+                Some(self.context.timeout.map_or(left, |timeout| timeout.min(left)))
+            }
+            None => self.context.timeout,
+        }
+    }
+
+    /// Binds the call to the deadline of another one, besides its own timeout: it ends when the first of them comes.
+    ///
+    /// Calls made in a handler, or in futures that the handler itself polls, inherit the deadline of the call being handled by
+    /// themselves. This is for work that was moved elsewhere: to a task, another thread, a blocking client.
+    ///
+    /// ```
+    /// # use fulmar::{Channel, Raw, Request, Response, Status};
+    /// async fn handler(channel: Channel, request: Request<Raw>) -> Result<Response<Raw>, Status> {
+    ///     let mut question = Request::new(Raw::default());
+    ///     question.set_deadline_of(&request);
+    ///     std::thread::spawn(move || {
+    ///         // `channel.unary(…, question)` here ends with the call that asked for it.
+    ///         drop((channel, question));
+    ///     });
+    ///     Ok(Response::new(request.into_inner()))
+    /// }
+    /// ```
+    pub fn set_deadline_of<U>(&mut self, other: &Request<U>) {
+        let theirs = &other.context;
+        let deadlines = [self.context.deadline, theirs.deadline];
+        self.context.deadline = deadlines.into_iter().flatten().min();
+        if theirs.deadline.is_none() {
+            let timeouts = [self.context.timeout, theirs.timeout];
+            self.context.timeout = timeouts.into_iter().flatten().min();
+        }
+    }
+
+    /// The same request, bound to the deadline of another one as by [`set_deadline_of`](Self::set_deadline_of).
+    #[must_use]
+    pub fn with_deadline_of<U>(mut self, other: &Request<U>) -> Self {
+        self.set_deadline_of(other);
+        self
+    }
+
+    /// Whether the call, when it is made in a handler, inherits the deadline of the call being handled. It does by default: work
+    /// whose result nobody waits for any more is not worth doing. False is for calls that must go on all the same, such as one
+    /// that records what happened; it leaves the request's own timeout as it is. (The call must then also be moved out of the
+    /// handler's future, with which it is dropped and cancelled.)
+    pub fn set_inherits_deadline(&mut self, inherits: bool) {
+        self.context.is_detached = !inherits;
+    }
+
+    /// The same request, not bound to the deadline of the call in whose handler it is made; see
+    /// [`set_inherits_deadline`](Self::set_inherits_deadline).
+    #[must_use]
+    pub fn without_inherited_deadline(mut self) -> Self {
+        self.set_inherits_deadline(false);
+        self
     }
 
     /// The address that the call came from; `None` in a client and for in-process calls.

@@ -547,7 +547,7 @@ fn two_servers_live_on_one_reactor_and_end_apart() {
     assert!(handle.wait_ended(Duration::ZERO));
 }
 
-/// Wakes nobody, and ends the thread that tries.
+/// Wakes nobody, and panics.
 struct Deadly;
 
 impl std::task::Wake for Deadly {
@@ -557,43 +557,73 @@ impl std::task::Wake for Deadly {
 }
 
 #[test]
-fn a_server_that_loses_a_reactor_ends_and_says_so() {
+fn a_waker_that_panics_harms_no_other_call_of_its_reactor() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let sender = Mutex::new(sender);
+    let server = common::serve_one(move |router: &mut fulmar::Router| {
+        let sender = Arc::new(Mutex::new(sender.lock().unwrap().clone()));
+        router.bidi(
+            "/demo.One/Leak",
+            &sender,
+            |sender, requests: Request<Streaming<Raw>>, _replies: Replies<Raw>| async move {
+                sender.lock().unwrap().send(requests.into_inner()).unwrap();
+                std::future::pending::<()>().await;
+                Ok::<(), Status>(())
+            },
+        );
+    });
+    block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            calls.push(channel.bidi::<Raw, Raw>("/demo.One/Leak", bounded(())).await.unwrap());
+        }
+        let mut handlers = [receiver.recv().unwrap(), receiver.recv().unwrap()];
+        let waker = std::task::Waker::from(Arc::new(Deadly));
+        {
+            let mut message = std::pin::pin!(handlers[0].message());
+            assert!(message.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        }
+        // Whichever of the two belongs to the broken executor, each gets its message.
+        for (index, call) in calls.iter_mut().enumerate() {
+            call.requests.send(&number(index as u64)).await.unwrap();
+        }
+        let mut got: Vec<u64> = Vec::new();
+        for handler in &mut handlers {
+            got.push(value(&handler.message().await.unwrap().unwrap()));
+        }
+        got.sort_unstable();
+        assert_eq!(got, [0, 1]);
+    });
+    server.shutdown(Duration::ZERO).expect("the reactor lives");
+}
+
+#[test]
+fn a_server_that_loses_a_reactor_ends_and_says_so() {
+    let (kill, killed) = std::sync::mpsc::channel::<()>();
+    let killed = Mutex::new(killed);
     let server = Server::builder()
         .reactors(2)
-        .add_service(common::One {
-            register: move |router: &mut fulmar::Router| {
-                let sender = Arc::new(Mutex::new(sender.lock().unwrap().clone()));
-                router.bidi(
-                    "/demo.One/Leak",
-                    &sender,
-                    |sender, requests: Request<Streaming<Raw>>, _replies: Replies<Raw>| async move {
-                        sender.lock().unwrap().send(requests.into_inner()).unwrap();
-                        std::future::pending::<()>().await;
-                        Ok::<(), Status>(())
-                    },
-                );
-            },
+        .around_thread(move |serve| {
+            if thread::current().name() == Some("fulmar-server-1") {
+                let _ = killed.lock().unwrap().recv();
+                std::panic::resume_unwind(Box::new("what is around the reactor panics"));
+            }
+            serve();
         })
+        .add_service(Demo::default())
         .bind("127.0.0.1:0")
         .unwrap()
         .spawn()
         .unwrap();
-    let call = block_on(async {
-        let channel = Channel::connect(server.endpoint()).await.unwrap();
-        channel.bidi::<Raw, Raw>("/demo.One/Leak", bounded(())).await.unwrap()
-    });
-    let mut requests = receiver.recv().unwrap();
-    let waker = std::task::Waker::from(Arc::new(Deadly));
-    {
-        let message = requests.message();
-        let mut message = std::pin::pin!(message);
-        assert!(message.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-    }
-    let fulmar::Duplex { mut requests, mut replies } = call;
-    block_on(requests.send(&number(1))).unwrap();
-    assert_eq!(block_on(replies.message()).unwrap_err().code(), Code::Unavailable);
+    // The reactor that is going to die gets the first connection, the other one the second.
+    let _first = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+    let channel = block_on(Channel::connect(server.endpoint())).unwrap();
+    let mut hanging = Box::pin(channel.unary::<Raw, Raw>(PATH_HANG, bounded(number(1))));
+    let waker = std::task::Waker::noop();
+    assert!(hanging.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    kill.send(()).unwrap();
+    assert_eq!(block_on(hanging).unwrap_err().code(), Code::Unavailable);
     let error = server.join().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
 }

@@ -173,7 +173,11 @@ impl Channel {
     ) -> Result<Arc<CallCell>, Status> {
         refuse_on_reactor("a blocking call")?;
         let cell = self.cells.take();
-        calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
+        let prepared = calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
+        if let Err(status) = prepared {
+            self.give_cell(cell);
+            return Err(status);
+        }
         if let Some(message) = only {
             cell.encode_whole(message, self.send_message_bytes_max())?;
         }

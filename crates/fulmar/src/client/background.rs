@@ -75,7 +75,7 @@ impl ClientReactor {
     /// The process's own, started if it does not run.
     pub(crate) fn shared() -> Result<Self, Status> {
         let mut shared = lock(&SHARED);
-        // One whose thread has ended, which only an event queue that fails or a waker that panics brings about, is replaced.
+        // One whose thread has ended, which only an event queue that fails brings about, is replaced.
         if let Some(seat) = shared.upgrade().filter(|seat| !seat.mailbox.is_closed()) {
             return Ok(Self { seat });
         }
@@ -94,5 +94,43 @@ impl ClientReactor {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.mailbox.send(Letter::Stop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use fulmar_grpc::Code;
+
+    use super::*;
+    use crate::{Channel, Raw};
+
+    /// Waits for a call, which must end soon.
+    fn end_of(channel: &Channel) -> Status {
+        let mut call = Box::pin(channel.unary::<Raw, Raw>("/demo.Demo/Echo", Raw::default()));
+        loop {
+            match std::future::Future::poll(call.as_mut(), &mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => return result.unwrap_err(),
+                Poll::Pending => thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn channels_come_back_after_the_reactor_under_them_has_died() {
+        // Nobody listens there: what a call hears is of the dial, or of the reactor.
+        let channel = Channel::builder("http://127.0.0.1:1").build().unwrap();
+        assert!(end_of(&channel).message().contains("cannot connect"));
+        let reactor = ClientReactor::shared().unwrap();
+        let seat = Arc::downgrade(&reactor.seat);
+        assert!(reactor.try_send(Letter::Stop).is_ok());
+        while !reactor.seat.mailbox.is_closed() {
+            thread::yield_now();
+        }
+        let status = end_of(&channel);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().contains("cannot connect"), "by a reactor that runs: {status:?}");
+        assert!(!seat.ptr_eq(&Arc::downgrade(&ClientReactor::shared().unwrap().seat)));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fulmar_grpc::Status;
+use fulmar_reactor::clock;
 
 use super::{Channel, ChannelConfig, PendingCall, reply};
 use crate::call::cell::CellState;
@@ -28,7 +29,7 @@ impl Channel {
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
         let (message, context) = request.into_request().into_message_and_context();
-        let cell = self.prepare(path, context, CellShape::WholeCall);
+        let cell = self.prepare(path, context, CellShape::WholeCall)?;
         cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let mut running = Running { cell: Some(cell), channel: self };
@@ -51,7 +52,7 @@ impl Channel {
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Streaming<Resp>>, Status> {
         let (message, context) = request.into_request().into_message_and_context();
-        let cell = self.prepare(path, context, CellShape::EachMessage);
+        let cell = self.prepare(path, context, CellShape::EachMessage)?;
         cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let replies = Streaming::new(cell, Some(self.clone()));
@@ -64,14 +65,14 @@ impl Channel {
     /// Waits for nothing: what goes wrong is told by the call's [`send`](Upload::send) and [`finish`](Upload::finish).
     ///
     /// # Errors
-    /// `UNAVAILABLE` when no reactor could be started for the call.
+    /// `UNAVAILABLE` when no reactor could be started for the call; `DEADLINE_EXCEEDED` when it has no time at all.
     pub async fn client_streaming<Req: Payload, Resp: Payload>(
         &self,
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Upload<Req, Resp>, Status> {
         let ((), context) = request.into_request().into_message_and_context();
-        let cell = self.prepare(path, context, CellShape::WholeCall);
+        let cell = self.prepare(path, context, CellShape::WholeCall)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let requests = Requests::new(cell, self.config().grpc.send_message_bytes_max);
         Ok(Upload::new(requests, self.clone()))
@@ -81,42 +82,54 @@ impl Channel {
     /// wrong is told by the call's two halves.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when no reactor could be started for the call.
+    /// `UNAVAILABLE` when no reactor could be started for the call; `DEADLINE_EXCEEDED` when it has no time at all.
     pub async fn bidi<Req: Payload, Resp: Payload>(
         &self,
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Duplex<Req, Resp>, Status> {
         let ((), context) = request.into_request().into_message_and_context();
-        let cell = self.prepare(path, context, CellShape::EachMessage);
+        let cell = self.prepare(path, context, CellShape::EachMessage)?;
         self.submit(PendingCall::call(cell.clone()))?;
         let requests = Requests::new(cell.clone(), self.config().grpc.send_message_bytes_max);
         Ok(Duplex { requests, replies: Streaming::new(cell, Some(self.clone())) })
     }
 
-    fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Arc<CallCell> {
+    fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Result<Arc<CallCell>, Status> {
         let cell = self.take_cell();
-        prepare(&mut cell.lock(), path, context, shape, self.config());
-        cell
+        let prepared = prepare(&mut cell.lock(), path, context, shape, self.config());
+        match prepared {
+            Ok(()) => Ok(cell),
+            Err(status) => {
+                self.give_cell(cell);
+                Err(status)
+            }
+        }
     }
 }
 
 /// Writes into a fresh cell what the connection needs to begin the call.
+///
+/// # Errors
+/// `DEADLINE_EXCEEDED` for a call that has no time at all: nothing is sent for it, and no connection is made.
 pub(crate) fn prepare(
     state: &mut CellState,
     path: &str,
     mut context: CallContext,
     shape: CellShape,
     config: &ChannelConfig,
-) {
+) -> Result<(), Status> {
     state.side = Side::Caller;
     state.shape = shape;
     state.path.push_str(path);
     if !context.metadata.get().is_empty() {
         std::mem::swap(&mut state.metadata_out, context.metadata.get_mut());
     }
-    state.deadline =
-        context.timeout.or(config.timeout).map(|timeout| fulmar_reactor::clock().saturating_add(timeout));
+    state.deadline = context.deadline_from_now(config.timeout);
+    if state.deadline.is_some_and(|deadline| deadline <= clock()) {
+        return Err(Status::deadline_exceeded("the deadline had passed before the call was made"));
+    }
+    Ok(())
 }
 
 /// A call whose future is being polled; cancels it when the future is dropped before the end.

@@ -15,6 +15,7 @@ use fulmar_reactor::ConnectionHandle;
 use super::method::Answer;
 use super::router::Router;
 use crate::call::{CallCell, CellShape, Side};
+use crate::handling::Handling;
 use crate::request::CallContext;
 
 /// A server's end of one connection.
@@ -109,6 +110,7 @@ impl ServerEndpoint {
         let mut router = self.router.borrow_mut();
         let mut context = CallContext {
             timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
+            deadline,
             peer: self.peer,
             path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
             ..CallContext::default()
@@ -223,7 +225,9 @@ impl ServerEndpoint {
     /// Calls the handler and polls it for the first time.
     fn start(&mut self, env: &mut Env<'_>, index: usize) {
         let Some(call) = &self.calls[index] else { return };
+        let handling = Handling::call(call.deadline);
         let started = self.router.borrow_mut().method(call.method).start(call.slot);
+        drop(handling);
         match started {
             Ok(()) => self.poll(env, index),
             Err(status) => self.fail(env, index, &status),
@@ -240,7 +244,9 @@ impl ServerEndpoint {
             }
             let mut cx = Context::from_waker(&self.wakers[index]);
             let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key };
+            let handling = Handling::call(call.deadline);
             let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
+            drop(handling);
             if polled.is_ready() {
                 return self.end(env, index);
             }
