@@ -169,6 +169,15 @@ impl Builder {
         self
     }
 
+    /// Implements [`prost::Name`](https://docs.rs/prost/latest/prost/trait.Name.html) for the messages: their names in the
+    /// `.proto`, and the type URLs under which they are put into an `Any`. Default: no.
+    pub fn enable_type_names(mut self, yes: bool) -> Self {
+        if yes {
+            self.config.enable_type_names();
+        }
+        self
+    }
+
     /// Also writes a file of this name that includes all the others, each in the modules that its package names. Packages
     /// that use each other's types need that nest. Default: none.
     ///

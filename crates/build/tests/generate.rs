@@ -194,6 +194,9 @@ fn types_and_fields_follow_the_options() {
     assert_has(&code, "#[derive(Ord)] #[derive(Clone");
     assert!(!code.contains("pub struct HelloRequest"), "{code}");
     assert_has(&code, "request: ::fulmar::Request<::elsewhere::Request>");
+    let code = helloworld(configure().enable_type_names(true));
+    assert_has(&code, r#"impl ::prost::Name for HelloRequest { const NAME: &'static str = "HelloRequest";"#);
+    assert!(!helloworld(configure()).contains("::prost::Name"), "only if asked for");
     let code = helloworld(configure().field_attribute("name", "#[serde(default)]"));
     assert_has(&code, "#[serde(default)] pub name:");
 

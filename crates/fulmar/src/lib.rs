@@ -57,6 +57,7 @@ mod metadata_lease;
 mod payload;
 mod request;
 mod response;
+pub mod rpc;
 mod server;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

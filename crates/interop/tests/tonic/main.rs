@@ -6,6 +6,7 @@
 mod async_client;
 mod bad_input;
 mod blocking_client;
+mod details;
 mod fulmar_lab;
 mod journal;
 mod tonic_client;
