@@ -13,6 +13,7 @@
 mod buffer;
 mod deadlines;
 mod endpoint;
+mod held;
 mod input;
 mod instant;
 mod output;
@@ -24,6 +25,7 @@ mod testing;
 pub use buffer::Buffer;
 pub use deadlines::{DeadlineHeap, DeadlineKey};
 pub use endpoint::{Closed, Endpoint, Env, Fault, Plain, TaskId, Transport};
+pub use held::Holding;
 pub use input::Input;
 pub use instant::Instant;
 pub use output::Output;

@@ -2,6 +2,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::Output;
+use crate::held::{Held, Holding};
 
 /// A page of the processors we know; see [`Block`] for what it matters here.
 const PAGE: usize = 4096;
@@ -24,7 +25,7 @@ pub struct Pool {
     retained_bytes: usize,
     retained_bytes_max: usize,
     outstanding: usize,
-    held_bytes: usize,
+    held: Held,
     held_bytes_max: usize,
 }
 
@@ -48,7 +49,7 @@ impl Pool {
             retained_bytes: 0,
             retained_bytes_max,
             outstanding: 0,
-            held_bytes: 0,
+            held: Held::NOTHING,
             held_bytes_max: Self::HELD_MAX_DEFAULT,
         }
     }
@@ -132,21 +133,37 @@ impl Pool {
     /// an application's that waits to read them. All connections of a thread count here, so that each can see when the thread
     /// holds too much; the pool itself refuses nothing.
     pub fn hold(&mut self, bytes: usize) {
-        self.held_bytes = self.held_bytes.saturating_add(bytes);
+        self.held.add(bytes);
     }
 
     /// Counts bytes that were [held](Self::hold) and are not any longer.
     pub fn unhold(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.held_bytes, "no more is taken than was held");
-        self.held_bytes = self.held_bytes.saturating_sub(bytes);
+        self.held.subtract(bytes);
+    }
+
+    /// [`hold`](Self::hold) on the account of a connection.
+    pub fn hold_for(&mut self, holding: &mut Holding, bytes: usize) {
+        self.held.add_to(holding, bytes);
+    }
+
+    /// [`unhold`](Self::unhold) on the account of a connection.
+    pub fn unhold_for(&mut self, holding: &mut Holding, bytes: usize) {
+        self.held.subtract_from(holding, bytes);
+    }
+
+    /// Whether the thread holds `spare` bytes more than it [may](Self::held_bytes_max), and this connection is one that has to see
+    /// to it: none holds twice as much. One that holds less is not to suffer for what its neighbours do.
+    pub fn is_overdrawn_by(&self, holding: &Holding, spare: usize) -> bool {
+        self.held.bytes() > self.held_bytes_max.saturating_add(spare)
+            && self.held.is_among_the_greediest(holding)
     }
 
     /// How many bytes are [held](Self::hold).
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.held.bytes()
     }
 
-    /// How many bytes may be [held](Self::hold) before connections give their peers no more credit. Default:
+    /// How many bytes may be [held](Self::hold) before the connections that hold most give their peers no more credit. Default:
     /// [`HELD_MAX_DEFAULT`](Self::HELD_MAX_DEFAULT).
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max
@@ -175,7 +192,7 @@ impl fmt::Debug for Pool {
             .field("outstanding", &self.outstanding)
             .field("retained_bytes", &self.retained_bytes)
             .field("retained_bytes_max", &self.retained_bytes_max)
-            .field("held_bytes", &self.held_bytes)
+            .field("held", &self.held)
             .finish()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Pool, Slab};
+use fulmar_base::{DeadlineHeap, DeadlineKey, Holding, Instant, Key, Pool, Slab};
 use fulmar_http2::{Connection, StreamKey};
 
 use crate::framing::Deframer;
@@ -138,7 +138,7 @@ pub(crate) struct Calls {
     spare: Vec<MetadataMap>,
     spare_bytes: usize,
     /// What is held for all calls together.
-    held_bytes: usize,
+    held: Holding,
 }
 
 /// How much memory of maps waits for reuse at most: what some hundred calls with a few values need.
@@ -206,16 +206,14 @@ impl Calls {
     pub(crate) fn received(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) {
         let Some(call) = self.slots.get_mut(key) else { return };
         call.credit.received(bytes);
-        self.held_bytes += bytes;
-        pool.hold(bytes);
+        pool.hold_for(&mut self.held, bytes);
     }
 
     /// The application took so many of the bytes handed over.
     pub(crate) fn taken(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) {
         let Some(call) = self.slots.get_mut(key) else { return };
         let freed = call.credit.taken(bytes);
-        self.held_bytes -= freed;
-        pool.unhold(freed);
+        pool.unhold_for(&mut self.held, freed);
     }
 
     /// Drops the message in progress of a call that takes no more, and counts nothing for the call any longer.
@@ -223,13 +221,12 @@ impl Calls {
         let Some(call) = self.slots.get_mut(key) else { return };
         call.deframer.clear(pool);
         let held = call.credit.let_go();
-        self.held_bytes -= held;
-        pool.unhold(held);
+        pool.unhold_for(&mut self.held, held);
     }
 
-    /// What was received for all calls and not taken, in bytes.
-    pub(crate) const fn held_bytes(&self) -> usize {
-        self.held_bytes
+    /// What was received for all calls and not taken.
+    pub(crate) const fn held(&self) -> &Holding {
+        &self.held
     }
 
     /// The calls, to be looked at and changed.
@@ -242,8 +239,7 @@ impl Calls {
         let Some(mut call) = self.slots.remove(key) else { return };
         call.deframer.clear(pool);
         let held = call.credit.let_go();
-        self.held_bytes -= held;
-        pool.unhold(held);
+        pool.unhold_for(&mut self.held, held);
         self.give_map(mem::take(&mut call.metadata));
         self.give_map(mem::take(&mut call.trailers));
         if let Some(deadline) = call.deadline_key {

@@ -17,11 +17,12 @@ pub struct Config {
     pub send_message_bytes_max: usize,
     /// How many bytes the messages of a connection may have in all that were received and not taken by the application, the
     /// beginnings of unfinished ones included. Above it, and while the thread holds more than
-    /// [`Pool::held_bytes_max`](fulmar_base::Pool::held_bytes_max) (1 GiB by default), only the call with the oldest unfinished
-    /// message may receive more, so that something always completes, and a server refuses new streams
-    /// (REFUSED_STREAM, which clients may try again). What was under way may still arrive: above this and
-    /// `receive_message_bytes_max` together, the call that holds most of all others ends with `RESOURCE_EXHAUSTED`. Messages of a call that is
-    /// over belong to whoever has them, and do not count. Default: 64 MiB.
+    /// [`Pool::held_bytes_max`](fulmar_base::Pool::held_bytes_max) (1 GiB by default) and no connection of the thread twice as much
+    /// as this one, only the call with the oldest unfinished message may receive more, so that something always completes, and a
+    /// server refuses new streams (REFUSED_STREAM, which clients may try again). What was under way may still arrive: above either
+    /// bound and `receive_message_bytes_max` together, the call that holds most of all others ends with `RESOURCE_EXHAUSTED`, and
+    /// what waits to be sent on it is dropped. Messages of a call that is over belong to whoever has them, and do not count.
+    /// Default: 64 MiB.
     pub held_bytes_max: usize,
     /// How much of a body that is no gRPC answer (an error page of a proxy) a client quotes in the message of the
     /// status, in bytes. Default: 512.

@@ -50,6 +50,11 @@ pub(crate) enum Piece<'i> {
         call: CallKey,
         status: Status,
     },
+    /// The call has to end with this status because too much is held, and its peer may take nothing of what waits for it.
+    Exhausted {
+        call: CallKey,
+        status: Status,
+    },
 }
 
 /// Why a message was not sent.
@@ -87,7 +92,9 @@ impl End {
 
     /// The next piece of the open DATA frame.
     pub(crate) fn next_piece<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Piece<'i>> {
-        let OpenFrame { call, end } = self.open_frame?;
+        let Some(OpenFrame { call, end }) = self.open_frame else {
+            return self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status });
+        };
         let mut bytes = input.take_aside();
         let Some(slot) = self.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended) else {
             // The user has ended the call since the last piece.
@@ -117,7 +124,7 @@ impl End {
         }
         if let Some((call, status)) = self.exhausted(env.pool) {
             // What else is to be said of the frame follows.
-            return Some(Piece::Fault { call, status });
+            return Some(Piece::Exhausted { call, status });
         }
         self.open_frame = None;
         if !end {
@@ -133,14 +140,17 @@ impl End {
     /// Moves what waits to the output.
     pub(crate) fn transmit(&mut self, env: &mut Env<'_>) {
         if !self.lost {
-            self.give_withheld(env);
+            self.see_to_held(env);
             self.connection.transmit(env);
         }
     }
 
     /// Whether there is something to report that needs no input.
     pub(crate) fn has_events(&self) -> bool {
-        self.open_frame.is_some() || self.calls.has_ended() || (!self.lost && self.connection.has_events())
+        self.open_frame.is_some()
+            || self.held.sheds()
+            || self.calls.has_ended()
+            || (!self.lost && self.connection.has_events())
     }
 
     /// Whether something is left to do that waits for nothing.
@@ -161,7 +171,7 @@ impl End {
             return Ok(());
         }
         self.calls.shrink();
-        self.give_withheld(env);
+        self.look_at_held(env);
         self.connection.on_deadline(env)
     }
 
@@ -262,6 +272,13 @@ impl End {
             self.connection.reset(env, slot.stream, code);
         }
         self.calls.end(call);
+    }
+
+    /// Drops what waits to be sent for a call, so that its end need not wait behind it.
+    pub(crate) fn drop_waiting(&mut self, env: &mut Env<'_>, call: CallKey) {
+        if let Some(slot) = self.calls.get(call) {
+            self.connection.drop_waiting(env, slot.stream);
+        }
     }
 
     /// The prefix of a message of this length.

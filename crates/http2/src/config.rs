@@ -56,7 +56,8 @@ pub struct Config {
     /// [`Connection::may_queue`](crate::Connection::may_queue) counts down from it. Default 64 KiB.
     pub send_queue_bytes_max: usize,
     /// The most output that may wait on a peer that does not read, in bytes; above it the connection ends as soon as the peer
-    /// sends anything. Default 2 MiB, eight times what DATA alone may fill.
+    /// sends anything, a client opens no more streams, and interim responses are left out. What remains is bounded by the streams
+    /// that are open: a header section, trailers and a reset of each. Default 2 MiB, eight times what DATA alone may fill.
     pub output_bytes_max: usize,
     /// The most entries in one SETTINGS frame. Default 64.
     pub settings_entries_max: u32,

@@ -164,7 +164,7 @@ impl From<Error> for Closed {
 /// Why [`Connection::open`](crate::Connection::open) opened no stream. Nothing went on the wire and no stream id was used.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OpenError {
-    /// As many streams are open as the peer allows (RFC 9113 §5.1.2). Queue, and try again at
+    /// As many streams are open as the peer allows (RFC 9113 §5.1.2), or too much output waits on it. Queue, and try again at
     /// [`Event::StreamSlotFree`](crate::Event::StreamSlotFree).
     LimitReached,
     /// One end has sent GOAWAY, or the connection has failed: take another connection.

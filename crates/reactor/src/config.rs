@@ -13,8 +13,9 @@ pub struct ReactorConfig {
     /// How many bytes a transport may leave unread, in bytes: the longest frame of its protocol. A connection that leaves more is
     /// closed. Default: 1 MiB.
     pub unread_bytes_max: usize,
-    /// How many bytes all connections together may hold that were received and not taken yet, in bytes. Above it, peers get no
-    /// credit for more, but each the one message that is unfinished longest, and new streams are refused. Default: 1 GiB.
+    /// How many bytes all connections together may hold that were received and not taken yet, in bytes. Above it, the peers of
+    /// those that hold most get no credit for more, but each the one message that is unfinished longest, and their new streams
+    /// are refused. Default: 1 GiB.
     pub held_bytes_max: usize,
     /// How many bytes may wait for a peer that does not read, in bytes. Engines stop to write DATA at
     /// [`Output::SOFT_LIMIT`](fulmar_base::Output::SOFT_LIMIT), so that only answers to a peer that sends and never reads come

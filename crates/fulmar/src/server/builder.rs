@@ -214,7 +214,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The same for all connections of a reactor together. 1 GiB by default.
+    /// The same for all connections of a reactor together: above it, those that hold most are held back and refuse new calls, and
+    /// end a call; those that hold less than half of what the greediest one does go on. 1 GiB by default.
     pub fn reactor_held_bytes_max(mut self, bytes: usize) -> Self {
         self.reactor.held_bytes_max = bytes;
         self

@@ -3,8 +3,8 @@
 use fulmar::Http2Config;
 
 use crate::peer::{
-    DATA, END_HEADERS, HEADERS, INITIAL_WINDOW_SIZE, Peer, REFUSED_STREAM, RST_STREAM, headers, message,
-    request, window_update,
+    DATA, END_HEADERS, Frame, HEADERS, INITIAL_WINDOW_SIZE, Peer, REFUSED_STREAM, RST_STREAM, headers,
+    message, request, window_update,
 };
 use crate::service::{BIDI, U, serve_built};
 
@@ -30,13 +30,15 @@ fn connect(server: &fulmar::RunningServer, calls: usize) -> (Peer, Vec<u32>) {
 }
 
 /// Sends four messages: with the third one in its hands the handler waits for the client to take its echo, so that it does not
-/// take the fourth.
-fn fill(peer: &mut Peer, stream: u32, length: usize) {
+/// take the fourth. Returns what came back.
+fn fill(peer: &mut Peer, stream: u32, length: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
     for length in [60_000, 60_000, 0, length] {
         peer.send_content(stream, &message(&vec![b'm'; length]), false);
         // What arrives together is held together until the handler's turn comes.
-        peer.settle();
+        frames.extend(peer.settle());
     }
+    frames
 }
 
 /// Begins a call, and says whether the server refuses it.
@@ -76,29 +78,48 @@ fn above_the_bound_of_a_connection_new_calls_are_refused_until_messages_are_take
 }
 
 #[test]
-fn above_the_bound_of_a_reactor_new_calls_are_refused_on_every_connection() {
+fn above_the_bound_of_a_reactor_the_connection_that_holds_most_gets_no_new_calls_and_the_others_do() {
     let server = serve(true);
-    let (mut one, of_one) = connect(&server, 2);
+    let (mut greedy, streams) = connect(&server, 2);
     let (mut other, of_other) = connect(&server, 1);
-    fill(&mut one, of_one[0], 40_000);
-    fill(&mut one, of_one[1], 40_000);
+    fill(&mut greedy, streams[0], 40_000);
+    fill(&mut greedy, streams[1], 40_000);
+    assert!(!is_refused(&mut greedy));
+    fill(&mut other, of_other[0], 30_000);
+    assert!(is_refused(&mut greedy));
     assert!(!is_refused(&mut other));
-    fill(&mut other, of_other[0], 40_000);
-    assert!(is_refused(&mut one) && is_refused(&mut other));
+    Peer::connect(server.local_addr().unwrap()).assert_alive();
 
-    take(&mut one, &of_one, 160_020);
-    assert!(!is_refused(&mut one) && !is_refused(&mut other));
+    take(&mut greedy, &streams, 160_020);
+    assert!(!is_refused(&mut greedy));
 }
 
 #[test]
-fn a_message_above_the_bound_the_call_that_holds_most_is_exhausted_and_the_others_go_on() {
+fn a_message_above_the_bound_of_a_reactor_the_connection_that_holds_most_ends_a_call_although_it_is_silent() {
+    let server = serve(true);
+    let (mut greedy, streams) = connect(&server, 3);
+    for (&stream, length) in streams.iter().zip([40_000, 45_000, 40_000]) {
+        fill(&mut greedy, stream, length);
+    }
+    let (mut other, of_other) = connect(&server, 1);
+    fill(&mut other, of_other[0], 40_000);
+    let end = greedy.until(|frame| frame.kind == HEADERS && frame.field("grpc-status").is_some());
+    assert_eq!((end.stream, end.field("grpc-status")), (streams[1], Some("8")));
+    assert!(end.field("grpc-message").is_some_and(|text| text.contains("all connections")), "{end:?}");
+    // The other one has its call, and gets more.
+    take(&mut other, &of_other, 160_020);
+    assert!(!is_refused(&mut other));
+}
+
+#[test]
+fn a_message_above_the_bound_the_call_that_holds_most_is_exhausted_at_once_and_the_others_go_on() {
     let server = serve(false);
     let (mut peer, streams) = connect(&server, 4);
-    for (&stream, length) in streams.iter().zip([40_000, 45_000, 40_000, 40_000]) {
-        fill(&mut peer, stream, length);
-    }
-    take(&mut peer, &streams[1..2], 120_010);
-    let end = peer.until(|frame| frame.is(HEADERS, streams[1]) && frame.field("grpc-status").is_some());
+    let fills = streams.iter().zip([40_000, 45_000, 40_000, 40_000]);
+    let frames: Vec<_> = fills.flat_map(|(&stream, length)| fill(&mut peer, stream, length)).collect();
+    // Its echo waits for credit that never comes; its status does not.
+    let end = frames.iter().find(|frame| frame.field("grpc-status").is_some()).expect("a call ends");
+    assert_eq!(end.stream, streams[1]);
     assert_eq!(end.field("grpc-status"), Some("8"));
     assert!(end.field("grpc-message").is_some_and(|text| text.starts_with("held_bytes_max")), "{end:?}");
 

@@ -64,7 +64,9 @@ impl Client {
         match piece {
             Piece::Message { call, body } => return Some(Event::Message { call, body }),
             Piece::End { call } => self.finish_without_status(env, call),
-            Piece::Fault { call, status } => self.abort(env, call, status, ErrorCode::Cancel),
+            Piece::Fault { call, status } | Piece::Exhausted { call, status } => {
+                self.abort(env, call, status, ErrorCode::Cancel)
+            }
         }
         None
     }

@@ -65,6 +65,11 @@ impl Server {
                 self.fail(env, call, &status);
                 None
             }
+            Piece::Exhausted { call, status } => {
+                self.end.drop_waiting(env, call);
+                self.fail(env, call, &status);
+                None
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fulmar_base::Holding;
 use fulmar_grpc::{CallKey, Code, Config, MetadataMap, Status};
 
 use crate::support::{
@@ -10,11 +11,15 @@ use crate::support::{
 
 /// A client, and a server that may hold 100,000 bytes, in messages of 50,000 at most.
 fn bounded(stream_window_bytes: u32) -> Pair {
+    Pair::with_configs(Config::default(), bounded_config(stream_window_bytes))
+}
+
+fn bounded_config(stream_window_bytes: u32) -> Config {
     let mut config =
         Config { held_bytes_max: 100_000, receive_message_bytes_max: 50_000, ..Config::default() };
     config.http2.stream_window_bytes = stream_window_bytes;
     config.http2.window_bytes_max = 0;
-    Pair::with_configs(Config::default(), config)
+    config
 }
 
 /// Starts a call with one message that is on its way as far as windows go.
@@ -210,53 +215,125 @@ fn what_is_kept_for_the_end_of_its_call_is_credited_and_held() {
 }
 
 #[test]
-fn what_other_connections_of_the_thread_hold_holds_this_one_back_until_they_let_go() {
-    let mut pair = bounded(1_000);
-    pair.server.pool.set_held_bytes_max(500_000);
-    let call = pair.start(ECHO);
-    pair.run();
-    // Another connection of the thread holds more than the thread may.
-    pair.server.pool.hold(500_001);
-    let send = |pair: &mut Pair, messages: usize| {
-        let message = prefixed(&[1; 95]);
-        pair.client
-            .act(|client, env| client.send_framed_slice(env, call, &message.repeat(messages)))
-            .expect("the call is there");
+fn what_waits_for_a_call_that_is_exhausted_does_not_hold_its_status_up() {
+    let mut config = Config::default();
+    config.http2.stream_window_bytes = 1_000;
+    let mut pair = Pair::with_configs(config, bounded_config(65_535));
+    pair.server.takes_at_once = false;
+    pair.client.takes_at_once = false;
+    let last = pair.start(ECHO);
+    let calls = [48_000, 45_000, 30_000].map(|length| start(&mut pair, &vec![1; length]));
+    let (first, _) = arrived(&pair)[0];
+    // The client has the first message of the answer in its hands, and no room for another.
+    for _ in 0..2 {
+        pair.server.act(|server, env| server.send_message(env, first, &[3; 2_000])).unwrap();
         pair.run();
-        pair.server.messages().len()
-    };
-    // Small messages are taken as they come, but the peer is given nothing for them.
-    assert_eq!(send(&mut pair, 50), 10, "a window of them");
-    pair.advance(Duration::from_millis(50));
-    assert_eq!(pair.server.messages().len(), 10);
-    let refused = start(&mut pair, b"new");
-    let refusals = outcomes(&mut pair);
-    assert!(refusals.iter().any(|(call, outcome)| *call == refused && outcome.unprocessed), "{refusals:?}");
+    }
+    assert_eq!(pair.client.messages().len(), 1);
+    assert_eq!(pair.server.pool.outstanding(), 1, "the other one waits");
 
-    // The other one lets go, of which this one hears nothing.
-    pair.server.pool.unhold(500_001);
+    pair.client.act(|client, env| client.send_message(env, last, &[2; 30_000])).unwrap();
     pair.run();
-    pair.advance(Duration::from_millis(10));
-    assert_eq!(pair.server.messages().len(), 50);
-    assert_eq!(pair.server.end.next_deadline(), None, "nothing is waited for any more");
+    let finished = outcomes(&mut pair);
+    let [(call, outcome)] = &finished[..] else { panic!("one call ends: {finished:?}") };
+    assert_eq!((*call, outcome.code), (calls[0], Code::ResourceExhausted));
+    assert!(outcome.message.starts_with("held_bytes_max: "), "{}", outcome.message);
+    assert_eq!(pair.server.pool.outstanding(), 0, "nothing waits any more");
+}
+
+/// A pair whose server may hold 100,000 bytes on a connection and 120,000 on its thread, in messages of 50,000 at most, and what
+/// another connection of that thread holds.
+fn with_neighbour() -> (Pair, Holding) {
+    let mut pair = bounded(65_535);
+    pair.server.takes_at_once = false;
+    pair.server.pool.set_held_bytes_max(120_000);
+    (pair, Holding::default())
 }
 
 #[test]
-fn what_other_connections_of_the_thread_hold_ends_calls_that_hold_more_than_is_left() {
-    let mut pair = bounded(65_535);
-    pair.server.takes_at_once = false;
-    pair.server.pool.set_held_bytes_max(500_000);
+fn a_connection_does_not_suffer_for_a_neighbour_that_holds_twice_as_much() {
+    let (mut pair, mut neighbour) = with_neighbour();
     let calls = [(); 2].map(|()| pair.start(ECHO));
     pair.run();
-    pair.server.pool.hold(499_000);
-    for call in calls {
-        assert_eq!(outcomes(&mut pair), []);
-        pair.client.act(|client, env| client.send_message(env, call, &[1; 50_000])).unwrap();
+    // The neighbour has more than may be held, with all that is under way.
+    pair.server.pool.hold_for(&mut neighbour, 1_000_000);
+    for round in 1..=4 {
+        for call in calls {
+            pair.client.act(|client, env| client.send_message(env, call, &[1; 20_000])).unwrap();
+        }
+        pair.run();
+        assert_eq!(arrived(&pair).len(), 2 * round, "more than a window in all, but taken");
+        for &(call, length) in arrived(&pair).iter().skip(2 * round - 2) {
+            pair.server.act(|server, env| server.release(env, call, length));
+        }
         pair.run();
     }
+    start(&mut pair, b"new");
+    assert_eq!(outcomes(&mut pair), [], "nothing was refused, and nothing ended");
+}
+
+#[test]
+fn the_connections_that_hold_most_are_held_back_until_somebody_lets_go() {
+    let (mut pair, mut neighbour) = with_neighbour();
+    start(&mut pair, &[1; 30_000]);
+    // A whole window of messages, each in a frame, and one more.
+    let stream = pair.start(ECHO);
+    for _ in 0..6 {
+        pair.client.act(|client, env| client.send_message(env, stream, &[1; 13_102])).unwrap();
+    }
+    pair.run();
+    assert_eq!(arrived(&pair).len(), 6);
+    pair.server.pool.hold_for(&mut neighbour, 64_000);
+    for &(call, length) in &arrived(&pair)[4..] {
+        pair.server.act(|server, env| server.release(env, call, length));
+    }
+    pair.run();
+    pair.advance(Duration::from_millis(50));
+    assert_eq!(arrived(&pair).len(), 6, "no credit for what was taken");
+    let refused = start(&mut pair, b"new");
+    let refusals = outcomes(&mut pair);
+    assert!(matches!(&refusals[..], [(call, outcome)] if *call == refused && outcome.unprocessed));
+
+    // The neighbour lets go, of which this one hears nothing.
+    pair.server.pool.unhold_for(&mut neighbour, 64_000);
+    pair.run();
+    assert_eq!(arrived(&pair).len(), 6);
+    pair.advance(Duration::from_millis(10));
+    assert_eq!(arrived(&pair).len(), 7);
+    start(&mut pair, b"new");
+    assert_eq!(outcomes(&mut pair), []);
+}
+
+#[test]
+fn a_silent_connection_that_holds_most_ends_its_largest_call_for_the_others() {
+    let (mut pair, mut neighbour) = with_neighbour();
+    let calls = [40_000, 45_000].map(|length| start(&mut pair, &vec![1; length]));
+    assert_eq!(pair.server.pool.held_bytes(), 85_010);
+    // Others come to hold too much together, each of them less than half.
+    let mut others: Vec<_> = (0..5).map(|_| Holding::default()).collect();
+    for other in &mut others {
+        pair.server.pool.hold_for(other, 16_000);
+    }
+    pair.advance(Duration::from_millis(100));
+    assert_eq!(outcomes(&mut pair), [], "with what may be under way it is not too much");
+    pair.server.pool.hold_for(&mut neighbour, 6_000);
+    pair.advance(Duration::from_millis(100));
     let finished = outcomes(&mut pair);
     let [(call, outcome)] = &finished[..] else { panic!("one call ends: {finished:?}") };
-    assert!(calls.contains(call));
-    assert_eq!(outcome.code, Code::ResourceExhausted);
-    assert!(outcome.message.contains("all connections"), "{}", outcome.message);
+    assert_eq!((*call, outcome.code), (calls[1], Code::ResourceExhausted));
+    assert!(outcome.message.contains("all connections that"), "{}", outcome.message);
+    assert_eq!(pair.server.pool.held_bytes(), 40_005 + 86_000);
+}
+
+#[test]
+fn an_end_looks_at_what_others_hold_only_while_it_holds_much_itself() {
+    let (mut pair, _) = with_neighbour();
+    pair.server.pool.set_held_bytes_max(40_000 * 4_096);
+    start(&mut pair, &[1; 30_000]);
+    let quiet = pair.server.end.next_deadline();
+    start(&mut pair, &[1; 20_000]);
+    assert_eq!(pair.server.end.next_deadline(), Some(pair.server.now + Duration::from_millis(100)));
+    let (call, length) = arrived(&pair)[0];
+    pair.server.act(|server, env| server.release(env, call, length));
+    assert_eq!(pair.server.end.next_deadline(), quiet);
 }

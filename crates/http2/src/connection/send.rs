@@ -15,7 +15,8 @@ use crate::{OpenError, SendError};
 
 impl Connection {
     /// Client: opens a stream with a request (RFC 9113 §8.3.1). `end`: nothing follows the header section. The fields must be
-    /// well-formed; only their size is checked.
+    /// well-formed; only their size is checked. While more than [`Config::output_bytes_max`](crate::Config::output_bytes_max)
+    /// waits on a server that does not read, no stream is opened, as if as many were open as may be.
     ///
     /// # Errors
     ///
@@ -30,7 +31,7 @@ impl Connection {
         if self.next_id > self.config.stream_id_max {
             return Err(OpenError::Exhausted);
         }
-        if self.streams.len() >= self.streams_allowed() {
+        if self.streams.len() >= self.streams_allowed() || env.out.len() > self.config.output_bytes_max {
             self.slot_wanted = true;
             return Err(OpenError::LimitReached);
         }
@@ -59,7 +60,8 @@ impl Connection {
     }
 
     /// Sends a header section: a response, an interim one (status 1xx), or trailers, which need `end`. The fields must be
-    /// well-formed; only their size is checked. Trailers wait behind the DATA of their stream that waits.
+    /// well-formed; only their size is checked. Trailers wait behind the DATA of their stream that waits. An interim response, which
+    /// nobody has to send, is left out while more than [`Config::output_bytes_max`](crate::Config::output_bytes_max) waits.
     ///
     /// # Errors
     ///
@@ -75,6 +77,7 @@ impl Connection {
         I: IntoIterator<Item = Field<'f>> + Clone,
     {
         let limit = self.peer.header_list_bytes_max as usize;
+        let output_bytes_max = self.config.output_bytes_max;
         let key = stream;
         let stream = self.sending(key)?;
         if stream.outgoing == Section::Content && !end {
@@ -86,6 +89,8 @@ impl Connection {
         }
         if end || !is_interim(fields.clone()) {
             stream.outgoing = Section::Content;
+        } else if env.out.len() > output_bytes_max {
+            return Ok(());
         }
         if let Some(waiting) = &mut stream.waiting {
             waiting.end = End::Trailers;
@@ -175,6 +180,17 @@ impl Connection {
             self.end_local(env, stream);
         }
         Ok(true)
+    }
+
+    /// Drops the DATA that waits on a stream, so that what ends the stream need not wait behind it. Nothing if the end of the stream
+    /// waits already.
+    pub fn drop_waiting(&mut self, env: &mut Env<'_>, stream: StreamKey) {
+        let Some(open) = self.streams.get_mut(stream).filter(|stream| stream.takes_more()) else { return };
+        let Some(waiting) = open.waiting.take() else { return };
+        self.take_from_backlog(waiting.bytes());
+        self.recycle(env, waiting);
+        self.streams.update_queue(stream);
+        self.announce_room(stream, End::Open);
     }
 
     /// How many bytes of DATA would leave at once: the least of both windows and the room in the output; 0 while anything waits

@@ -29,6 +29,9 @@ impl Connection {
             self.send_waiting(env, key, allowance.min(self.max_frame()));
             self.streams.end_turn(key);
         }
+        if env.out.len() <= self.config.output_bytes_max {
+            self.offer_slot();
+        }
     }
 
     /// Whether [`transmit`](Self::transmit) would write something if there were room in the output.
@@ -148,7 +151,7 @@ impl Connection {
     }
 
     /// Tells a sender that had to wait that it need not any longer.
-    fn announce_room(&mut self, key: StreamKey, end: End) {
+    pub(super) fn announce_room(&mut self, key: StreamKey, end: End) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let room = stream.waiting_bytes() <= self.config.send_queue_bytes_max / 2;
         if room && stream.writable_owed && end == End::Open {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar_http2::{Config, ErrorCode, Role};
+use fulmar_http2::{Config, ErrorCode, OpenError, Role};
 
 use crate::support::*;
 
@@ -458,6 +458,61 @@ fn r48_answers_that_a_peer_does_not_read_are_bounded_whatever_they_answer() {
         assert!(error.text.starts_with("output_bytes_max"), "{error}");
         assert!(waiting < 1_200, "{waiting} bytes of output");
     }
+}
+
+#[test]
+fn a_client_opens_no_streams_behind_output_that_its_server_does_not_read() {
+    let mut peer = Peer::of_client(Config { output_bytes_max: 10_000, ..Config::default() });
+    let list = request();
+    let (opened, refused, waiting) = peer.act(|client, env| {
+        let mut opened = 0;
+        // Each leaves its head and a reset behind, and its place to the next one.
+        loop {
+            match client.open(env, fields(&list), true) {
+                Ok(stream) => client.reset(env, stream, ErrorCode::Cancel),
+                Err(refused) => break (opened, refused, env.out.len()),
+            }
+            client.transmit(env);
+            opened += 1;
+            assert!(opened < 10_000, "without an end");
+        }
+    });
+    assert!(opened > 200, "{opened} streams");
+    assert_eq!(refused, OpenError::LimitReached);
+    assert!((10_001..10_200).contains(&waiting), "{waiting} bytes of output");
+
+    // The server has read.
+    peer.takes_wire();
+    peer.act(|_, _| ());
+    peer.expects_event(Happened::StreamSlotFree);
+    peer.act(|client, env| client.open(env, fields(&list), true)).expect("there is room");
+}
+
+#[test]
+fn what_a_server_writes_unasked_is_bounded_by_its_open_streams() {
+    const STREAMS: u32 = 50;
+    let interim = pairs(&[(":status", "103"), ("link", &"~".repeat(200))]);
+    // Of another value each, so that nothing is compressed.
+    let large = |n: usize| pairs(&[("large", &format!("{n:~>1000}"))]);
+    let mut peer = Peer::of_server(Config { output_bytes_max: 10_000, ..Config::default() });
+    let ids: Vec<_> = (0..STREAMS).map(|n| 2 * n + 1).collect();
+    ids.iter().for_each(|&id| peer.requests(id, false));
+    let keys: Vec<_> = ids.iter().map(|&id| peer.key(id)).collect();
+    let waiting = peer.act(|server, env| {
+        for &key in keys.iter().cycle().take(10_000) {
+            server.send_headers(env, key, fields(&interim), false).unwrap();
+        }
+        for (n, &key) in keys.iter().enumerate() {
+            server.send_headers(env, key, fields(&[ok(), large(2 * n)].concat()), false).unwrap();
+            server.send_data(env, key, &[0; 1_000], false).unwrap();
+            server.send_headers(env, key, fields(&large(2 * n + 1)), true).unwrap();
+            server.reset_after_end(env, key, ErrorCode::NoError);
+            server.reset(env, key, ErrorCode::Cancel);
+        }
+        env.out.len()
+    });
+    let most = 10_000 + 300 + STREAMS as usize * (1_050 + 1_010 + 1_050 + 13);
+    assert!((most * 9 / 10..=most).contains(&waiting), "{waiting} bytes of output, and not {most}");
 }
 
 #[test]

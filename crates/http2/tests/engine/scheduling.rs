@@ -171,3 +171,22 @@ fn a_thousand_streams_share_a_window_evenly() {
     seen.sort_unstable();
     assert_eq!(seen, ids);
 }
+
+#[test]
+fn what_waits_may_be_dropped_so_that_trailers_leave_at_once() {
+    let mut peer = blocked_server(&[1, 3]);
+    for id in [1, 3] {
+        peer.answers_data(id, &[id as u8; 20_000], false);
+    }
+    let (first, second) = (peer.key(1), peer.key(3));
+    peer.act(|server, env| server.drop_waiting(env, first));
+    peer.answers(1, &trailers(), true);
+    peer.expects(last_headers(1, trailers()));
+    assert_eq!(peer.pool.outstanding(), 1, "that of the other stream");
+
+    // Not where the end waits already: nobody would learn that the content is cut short.
+    peer.answers(3, &trailers(), true);
+    peer.act(|server, env| server.drop_waiting(env, second));
+    peer.sends(window_update(0, 1 << 20));
+    assert_eq!(ids_of(&peer.takes_frames()), [3, 3, 3]);
+}
