@@ -139,13 +139,9 @@ impl Code {
     /// (`PROTOCOL-HTTP2.md`, "Errors").
     ///
     /// STREAM_CLOSED, which the gRPC documents leave out, and codes that RFC 9113 does not know are
-    /// [`Code::Unknown`].
+    /// [`Code::Internal`] like most: HTTP/2 between the two ends is broken.
     pub const fn from_http2_error(code: u32) -> Self {
         match code {
-            // NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT
-            0x0..=0x4 => Self::Internal,
-            // FRAME_SIZE_ERROR, COMPRESSION_ERROR, CONNECT_ERROR, HTTP_1_1_REQUIRED
-            0x6 | 0x9 | 0xa | 0xd => Self::Internal,
             // REFUSED_STREAM
             0x7 => Self::Unavailable,
             // CANCEL
@@ -154,7 +150,9 @@ impl Code {
             0xb => Self::ResourceExhausted,
             // INADEQUATE_SECURITY
             0xc => Self::PermissionDenied,
-            _ => Self::Unknown,
+            // NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED,
+            // FRAME_SIZE_ERROR, COMPRESSION_ERROR, CONNECT_ERROR, HTTP_1_1_REQUIRED, and unknown ones.
+            _ => Self::Internal,
         }
     }
 }
@@ -258,7 +256,7 @@ mod tests {
             Code::Internal,
             Code::Internal,
             Code::Internal,
-            Code::Unknown,
+            Code::Internal,
             Code::Internal,
             Code::Unavailable,
             Code::Cancelled,
@@ -267,11 +265,11 @@ mod tests {
             Code::ResourceExhausted,
             Code::PermissionDenied,
             Code::Internal,
-            Code::Unknown,
+            Code::Internal,
         ];
         for (number, code) in expected.into_iter().enumerate() {
             assert_eq!(Code::from_http2_error(number as u32), code, "{number}");
         }
-        assert_eq!(Code::from_http2_error(u32::MAX), Code::Unknown);
+        assert_eq!(Code::from_http2_error(u32::MAX), Code::Internal);
     }
 }

@@ -297,19 +297,23 @@ fn read_status(code: Code, message: &[u8], details: &[u8]) -> Status {
 
 /// The status of an answer that has none of its own.
 pub(crate) fn foreign_status(answer: &Answer) -> Status {
-    match answer.http_status {
-        200 if answer.is_grpc => Status::new(Code::Unknown, "answer has no grpc-status"),
-        200 if answer.content_type.is_empty() => Status::new(Code::Unknown, "answer has no content-type"),
-        200 => {
-            let text = format!("answer is not gRPC but has content-type {}", answer.content_type);
-            Status::new(Code::Unknown, text)
+    let http = match answer.http_status {
+        0 => return Status::new(Code::Unknown, "answer has no valid HTTP status"),
+        200 if answer.is_grpc => return Status::new(Code::Unknown, "answer has no grpc-status"),
+        http => http,
+    };
+    let content_type = match answer.content_type.as_str() {
+        "" if answer.is_grpc => {
+            return Status::new(
+                Code::from_http_status(http),
+                format!("answer has HTTP status {http} and no grpc-status"),
+            );
         }
-        0 => Status::new(Code::Unknown, "answer has no valid HTTP status"),
-        http => Status::new(
-            Code::from_http_status(http),
-            format!("answer is not gRPC but has HTTP status {http}"),
-        ),
-    }
+        "" => "no content-type".to_owned(),
+        content_type => format!("content-type {content_type}"),
+    };
+    let text = format!("answer is not gRPC but has HTTP status {http} and {content_type}");
+    Status::new(Code::from_http_status(http), text)
 }
 
 /// The subtype of a gRPC content-type, empty for none; `None` if it is not gRPC. What merely begins with

@@ -2,6 +2,7 @@
 //! over loopback sockets. The other side is a peer that writes its frames by hand. Tests are named after their case.
 
 mod abuse;
+mod answers;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow_control;

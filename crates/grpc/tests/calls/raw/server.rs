@@ -250,7 +250,9 @@ fn resets_are_mapped() {
         (ErrorCode::Cancel, Code::Cancelled),
         (ErrorCode::EnhanceYourCalm, Code::ResourceExhausted),
         (ErrorCode::InadequateSecurity, Code::PermissionDenied),
-        (ErrorCode::Unknown(77), Code::Unknown),
+        (ErrorCode::StreamClosed, Code::Internal),
+        (ErrorCode::Http11Required, Code::Internal),
+        (ErrorCode::Unknown(77), Code::Internal),
     ];
     for (reset, code) in map {
         let (_, outcome) = answered(&[Part::Reset(reset)]);
