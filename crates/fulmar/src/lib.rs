@@ -64,7 +64,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub use call::{Duplex, Replies, Requests, Streaming, Upload};
+pub use call::{CallEnd, Cancellation, Duplex, Replies, Requests, Streaming, Upload};
 pub use client::{Channel, ChannelBuilder, ClientReactor};
 pub use error::{ConnectError, ServerError};
 pub use fulmar_grpc::{Code, MetadataError, MetadataMap, Status};

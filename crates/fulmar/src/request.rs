@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fulmar_base::Instant;
 use fulmar_grpc::MetadataMap;
 use fulmar_reactor::clock;
 
+use crate::call::{CallFate, Cancellation};
 use crate::handling::inherited_deadline;
 use crate::metadata_lease::MetadataLease;
 
@@ -39,6 +41,8 @@ pub(crate) struct CallContext {
     /// The call is not bound to the deadline of the one in whose handler it is made.
     pub(crate) is_detached: bool,
     pub(crate) peer: Option<SocketAddr>,
+    /// None in a client.
+    pub(crate) fate: Option<Arc<CallFate>>,
     /// Empty in a client.
     pub(crate) path: Cow<'static, str>,
 }
@@ -152,6 +156,12 @@ impl<T> Request<T> {
     pub fn without_inherited_deadline(mut self) -> Self {
         self.set_inherits_deadline(false);
         self
+    }
+
+    /// Handler: tells, from now on and to whoever it is handed to, whether and why the call was cancelled. Costs nothing where it is
+    /// not asked for. The requests that a client makes are never cancelled: dropping the call is how a client cancels.
+    pub fn cancellation(&self) -> Cancellation {
+        Cancellation::new(self.context.fate.clone())
     }
 
     /// The address that the call came from; `None` in a client and for in-process calls.

@@ -33,6 +33,24 @@ pub struct Call {
     pub(crate) trailers: MetadataMap,
     /// Client: the server has not looked at the call.
     pub(crate) unprocessed: bool,
+    /// Server: why the call ends before its answer.
+    pub(crate) ending: Ending,
+}
+
+/// How a call ended, to the end that served it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Its answer was handed over.
+    #[default]
+    Answered,
+    /// The client gave it up (RST_STREAM).
+    Cancelled,
+    /// Its deadline passed, here or, to judge by a RST_STREAM that comes after it, at the client.
+    DeadlineExceeded,
+    /// The connection is over.
+    ConnectionLost,
+    /// One of the ends broke a rule or crossed a limit, and the call was ended with an error.
+    Failed,
 }
 
 impl Call {
@@ -175,6 +193,7 @@ impl Calls {
             status: None,
             trailers: new.trailers,
             unprocessed: false,
+            ending: Ending::Answered,
         });
         connection.set_user(stream, key.to_u64());
         key

@@ -77,7 +77,7 @@ mod status;
 mod testing;
 pub mod timeout;
 
-pub use call::{Call, CallKey};
+pub use call::{Call, CallKey, Ending};
 pub use client::{Client, ClientIdentity, GoingAway, Start, StartError};
 pub use code::Code;
 pub use config::Config;

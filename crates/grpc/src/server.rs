@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fulmar_base::{Closed, Env, Input, Instant};
 use fulmar_http2::{Error, ErrorCode, Role};
 
-use crate::call::CallKey;
+use crate::call::{CallKey, Ending, Outbound};
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
@@ -42,6 +42,8 @@ pub struct Server {
     /// The message format that requests may name.
     content_subtype: Cow<'static, str>,
     status_text: StatusText,
+    /// Of the call reported as finished last.
+    ending: Ending,
 }
 
 impl Server {
@@ -49,7 +51,13 @@ impl Server {
     pub fn new(config: Config, routes: Arc<Routes>) -> Self {
         let mut end = End::new(Role::Server, &config);
         end.connection.answer_too_large_with(headers::TOO_LARGE);
-        Self { end, routes, content_subtype: config.content_subtype, status_text: StatusText::default() }
+        Self {
+            end,
+            routes,
+            content_subtype: config.content_subtype,
+            status_text: StatusText::default(),
+            ending: Ending::Answered,
+        }
     }
 
     /// What happened next, or `None` when `input` holds no whole frame any more and nothing else has happened.
@@ -68,6 +76,7 @@ impl Server {
                     return Ok(Some(event));
                 }
             } else if let Some(call) = self.end.calls.next_ended() {
+                self.ending = self.end.calls.get(call).map_or(Ending::Answered, |slot| slot.ending);
                 self.end.calls.remove(env.pool, call);
                 return Ok(Some(Event::Finished { call }));
             } else if self.end.lost {
@@ -110,6 +119,7 @@ impl Server {
     /// Those of [`next_event`](Self::next_event).
     pub fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
         while let Some(call) = self.end.calls.pop_expired(env.now) {
+            self.ends_early(call, Ending::DeadlineExceeded);
             self.end.reset(env, call, ErrorCode::Cancel);
         }
         self.end.on_deadline(env)
@@ -119,7 +129,11 @@ impl Server {
     pub fn closed(&mut self, env: &mut Env<'_>, _closed: &Closed) {
         self.end.lost = true;
         self.end.connection.close(env);
-        self.end.calls.end_all(|_| {});
+        self.end.calls.end_all(|call| {
+            if call.outbound != Outbound::Ended {
+                call.ending = Ending::ConnectionLost;
+            }
+        });
     }
 
     /// Takes no new calls, tells the client so, and lets those it has go on.
@@ -137,6 +151,17 @@ impl Server {
     /// The number of calls begun and not reported as finished.
     pub fn calls(&self) -> usize {
         self.end.calls.len()
+    }
+
+    /// How the call ended that [`Event::Finished`] reported last.
+    pub fn ending(&self) -> Ending {
+        self.ending
+    }
+
+    fn ends_early(&mut self, call: CallKey, ending: Ending) {
+        if let Some(slot) = self.end.calls.get_mut(call) {
+            slot.ending = ending;
+        }
     }
 
     /// When the client gives the call up; `None` also for a call that is over.

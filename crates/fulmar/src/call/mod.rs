@@ -1,6 +1,7 @@
 //! What a user holds of a call: the cell shared with the call's connection, and the handles over it.
 
 pub(crate) mod cell;
+mod fate;
 mod held;
 mod inbound;
 mod replies;
@@ -9,6 +10,8 @@ mod shelf;
 mod streaming;
 
 pub(crate) use cell::{CallCell, CellShape, Side};
+pub(crate) use fate::CallFate;
+pub use fate::{CallEnd, Cancellation};
 pub(crate) use held::HeldCell;
 pub(crate) use inbound::Inbound;
 pub use replies::Replies;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
-use fulmar_grpc::{Body, CallKey, Config, Event, MetadataMap, MethodId, Routes, Status};
+use fulmar_grpc::{Body, CallKey, Config, Ending, Event, MetadataMap, MethodId, Routes, Status};
 use fulmar_reactor::ConnectionHandle;
 
 use super::method::Answer;
 use super::router::Router;
-use crate::call::{CallCell, CellShape, Side};
+use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
 use crate::handling::Handling;
 use crate::request::CallContext;
 
@@ -34,6 +34,8 @@ pub(crate) struct ServerEndpoint {
     peer: Option<SocketAddr>,
     server: u64,
     draining: bool,
+    /// Why the connection is over, once it is.
+    closed: Option<Closed>,
 }
 
 struct Call {
@@ -41,6 +43,7 @@ struct Call {
     method: MethodId,
     slot: u32,
     cell: Option<Arc<CallCell>>,
+    fate: Arc<CallFate>,
     deadline: Option<Instant>,
     /// It is in `ready`.
     is_ready: bool,
@@ -73,6 +76,7 @@ impl ServerEndpoint {
             peer,
             server,
             draining: false,
+            closed: None,
         }
     }
 
@@ -108,7 +112,9 @@ impl ServerEndpoint {
             self.calls.push(None);
         }
         let mut router = self.router.borrow_mut();
+        let fate = router.take_fate();
         let mut context = CallContext {
+            fate: Some(fate.clone()),
             timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
             deadline,
             peer: self.peer,
@@ -135,7 +141,7 @@ impl ServerEndpoint {
         let takes_one = handler.takes_one();
         let slot = handler.begin(context, cell.clone());
         drop(router);
-        self.calls[index] = Some(Call { key, method, slot, cell, deadline, is_ready: false });
+        self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false });
         if !takes_one {
             self.start(env, index);
         }
@@ -185,7 +191,8 @@ impl ServerEndpoint {
     /// The call was ended from outside, or is over after the handler's end.
     fn on_finished(&mut self, env: &mut Env<'_>, key: CallKey) {
         if self.calls.get(key.index()).is_some_and(|call| call.as_ref().is_some_and(|call| call.key == key)) {
-            self.end(env, key.index());
+            let end = CallEnd::new(self.grpc.ending(), self.closed.as_ref());
+            self.end(env, key.index(), end);
         }
     }
 
@@ -248,7 +255,7 @@ impl ServerEndpoint {
             let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
             drop(handling);
             if polled.is_ready() {
-                return self.end(env, index);
+                return self.end(env, index, CallEnd::Finished);
             }
             let Some(cell) = &call.cell else { return };
             let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key });
@@ -264,32 +271,35 @@ impl ServerEndpoint {
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
             Answer { grpc: &mut self.grpc, env, call: call.key }.finish(status, MetadataMap::EMPTY);
-            self.end(env, index);
+            self.end(env, index, CallEnd::Failed);
         }
     }
 
-    /// Drops the handler. Handles that the user has put elsewhere see the call cancelled.
-    fn end(&mut self, env: &mut Env<'_>, index: usize) {
+    /// Drops the handler. Handles that the user has put elsewhere see how the call ended.
+    fn end(&mut self, env: &mut Env<'_>, index: usize, end: CallEnd) {
         let Some(call) = self.calls[index].take() else { return };
         let mut router = self.router.borrow_mut();
+        // What runs when the handler is dropped may ask already.
+        call.fate.set_end(end);
         router.method(call.method).end(call.slot);
-        let Some(cell) = call.cell else { return };
-        let mut state = cell.lock();
-        let wakers = state.end(match call.deadline {
-            Some(deadline) if deadline <= env.now => {
-                Status::deadline_exceeded("the deadline of the call has passed")
-            }
-            _ => Status::cancelled("the call is over"),
+        let watched = router.give_fate(call.fate);
+        let wakers = call.cell.map(|cell| {
+            let mut state = cell.lock();
+            let wakers = state.end(end.status());
+            state.inbound.discard();
+            state.inbound.give_used(env.pool);
+            drop(state);
+            router.give_cell(cell);
+            wakers
         });
-        state.inbound.discard();
-        state.inbound.give_used(env.pool);
-        drop(state);
-        router.give_cell(cell);
         drop(router);
-        for waker in wakers.into_iter().flatten() {
+        for waker in wakers.into_iter().flatten().flatten() {
             if !waker.will_wake(&self.wakers[index]) {
                 crate::wake(waker);
             }
+        }
+        if let Some(fate) = watched {
+            fate.wake();
         }
     }
 
@@ -382,11 +392,12 @@ impl Endpoint for ServerEndpoint {
     }
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        self.closed = Some(closed.clone());
         self.grpc.closed(env, closed);
         // The engine has no input any more: what it reports are the ends of its calls.
         let _ = self.drain(env, &Input::new(&[]));
         for index in 0..self.calls.len() {
-            self.end(env, index);
+            self.end(env, index, CallEnd::new(Ending::ConnectionLost, Some(closed)));
         }
     }
 }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use fulmar_grpc::{Arena, MethodId, RouteError, Routes, Status};
 
 use super::method::{Method, Parts, TypedMethod};
-use crate::call::{CallCell, CellShelf, Replies, Streaming};
+use crate::call::{CallCell, CallFate, CellShelf, Replies, Streaming};
 use crate::error::ServerError;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::{Payload, Raw};
 use crate::request::Request;
 use crate::response::Response;
+
+/// How many fates of calls wait for their next ones: more than a connection has streams by default.
+const FATES_MAX: usize = 2_048;
 
 /// A group of methods under one name, served together. Generated code implements it.
 pub trait Service: Send + Sync + 'static {
@@ -51,6 +54,7 @@ pub struct Router {
     /// The first thing that went wrong while registering.
     failed: Option<ServerError>,
     cells: CellShelf,
+    fates: Vec<Arc<CallFate>>,
     pub(crate) shelf: Arc<MetadataShelf>,
     pub(crate) arena: Arena,
 }
@@ -76,6 +80,7 @@ impl Router {
             send_message_bytes_max,
             failed: None,
             cells: CellShelf::default(),
+            fates: Vec::new(),
             shelf: Arc::default(),
             arena: Arena::default(),
         };
@@ -233,6 +238,21 @@ impl Router {
 
     pub(crate) fn take_cell(&mut self) -> Arc<CallCell> {
         self.cells.take()
+    }
+
+    pub(crate) fn take_fate(&mut self) -> Arc<CallFate> {
+        self.fates.pop().unwrap_or_default()
+    }
+
+    /// Keeps a fate for another call. Gives it back when somebody else holds it, who may wait for it.
+    pub(crate) fn give_fate(&mut self, mut fate: Arc<CallFate>) -> Option<Arc<CallFate>> {
+        if !CallFate::recycle(&mut fate) {
+            return Some(fate);
+        }
+        if self.fates.len() < FATES_MAX {
+            self.fates.push(fate);
+        }
+        None
     }
 
     /// Keeps a cell for another call, unless a handle of the user still holds it.

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod answers;
+mod cancellation;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow_control;

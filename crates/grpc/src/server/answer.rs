@@ -4,7 +4,7 @@ use fulmar_base::{Block, Env};
 use fulmar_http2::{ErrorCode, Field, SendError, StreamKey};
 
 use super::Server;
-use crate::call::{CallKey, Inbound, Outbound};
+use crate::call::{CallKey, Ending, Inbound, Outbound};
 use crate::code::Code;
 use crate::end::MessageError;
 use crate::event::Gone;
@@ -164,6 +164,7 @@ impl Server {
     /// Ends a call for a reason of the engine's, and reports it at once: its last bytes may take their time.
     pub(super) fn fail(&mut self, env: &mut Env<'_>, call: CallKey, status: &Status) {
         let _ = self.finish(env, call, status, MetadataMap::EMPTY);
+        self.ends_early(call, Ending::Failed);
         self.end.calls.end(call);
     }
 
@@ -249,7 +250,10 @@ impl Server {
             Ok(()) => return Ok(()),
             Err(MessageError::Gone) => {}
             Err(MessageError::TooLong(error)) => self.fail(env, call, &error.status()),
-            Err(MessageError::Misencoded(_)) => self.end.reset(env, call, ErrorCode::InternalError),
+            Err(MessageError::Misencoded(_)) => {
+                self.ends_early(call, Ending::Failed);
+                self.end.reset(env, call, ErrorCode::InternalError);
+            }
         }
         Err(Gone)
     }

@@ -1,10 +1,10 @@
 //! What a server does with what it receives.
 
-use fulmar_base::{Env, Input};
+use fulmar_base::{Env, Input, Instant};
 use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
 
 use super::Server;
-use crate::call::{CallKey, Inbound, NewCall, Outbound};
+use crate::call::{Call, CallKey, Ending, Inbound, NewCall, Outbound};
 use crate::end::Piece;
 use crate::event::Event;
 use crate::headers;
@@ -36,8 +36,16 @@ impl Server {
                 self.end.on_data(input, stream, bytes, end);
                 None
             }
-            StreamEvent::Reset { stream, user, .. } | StreamEvent::Closed { stream, user } => {
+            StreamEvent::Reset { stream, user, code, .. } => {
                 let call = self.end.calls.with_user(stream, user)?;
+                self.ending =
+                    self.end.calls.get(call).map_or(Ending::Answered, |slot| reset_by(slot, code, env.now));
+                self.end.calls.remove(env.pool, call);
+                Some(Event::Finished { call })
+            }
+            StreamEvent::Closed { stream, user } => {
+                let call = self.end.calls.with_user(stream, user)?;
+                self.ending = Ending::Answered;
                 self.end.calls.remove(env.pool, call);
                 Some(Event::Finished { call })
             }
@@ -115,5 +123,15 @@ impl Server {
 
     fn call_on(&self, stream: StreamKey) -> Option<CallKey> {
         self.end.calls.on_stream(&self.end.connection, stream)
+    }
+}
+
+/// What a RST_STREAM with this code, from either end, says of a call.
+fn reset_by(call: &Call, code: ErrorCode, now: Instant) -> Ending {
+    match code {
+        _ if call.outbound == Outbound::Ended => Ending::Answered,
+        _ if call.deadline.is_some_and(|deadline| deadline <= now) => Ending::DeadlineExceeded,
+        ErrorCode::Cancel | ErrorCode::NoError | ErrorCode::RefusedStream => Ending::Cancelled,
+        _ => Ending::Failed,
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fulmar_grpc::{Code, MetadataMap, Status};
+use fulmar_base::Instant;
+use fulmar_grpc::{CallKey, Code, Ending, MetadataMap, Status};
 use fulmar_http2::ErrorCode;
 
 use crate::support::{ECHO, Happened, Pair, RST_STREAM, call_frames, finish, metadata, reply, send};
@@ -10,7 +11,7 @@ use crate::support::{ECHO, Happened, Pair, RST_STREAM, call_frames, finish, meta
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts a call with this timeout and carries it to the server.
-fn call_with_timeout(pair: &mut Pair, timeout: Duration) -> fulmar_grpc::CallKey {
+fn call_with_timeout(pair: &mut Pair, timeout: Duration) -> CallKey {
     let call = pair.start_with(ECHO, &MetadataMap::new(), Some(timeout), Some(b"question"), true);
     pair.run();
     call
@@ -182,4 +183,87 @@ fn deadlines_of_many_calls_come_in_order() {
             "{ended:?}"
         );
     }
+}
+
+/// How the server sees calls end that it has not answered.
+#[test]
+fn the_server_tells_apart_why_a_call_ended_before_its_answer() {
+    let mut pair = Pair::new();
+    let ending_after = |timeout, end: &dyn Fn(&mut Pair, CallKey)| {
+        let mut pair = Pair::new();
+        let call = pair.start_with(ECHO, &MetadataMap::new(), timeout, Some(b"question"), false);
+        pair.run();
+        pair.server.begun();
+        end(&mut pair, call);
+        pair.run();
+        let ended = pair.server.take_log();
+        assert!(matches!(ended.last(), Some(Happened::Finished { .. })), "{ended:?}");
+        pair.server.end.ending()
+    };
+    let cancel = |pair: &mut Pair, call| pair.client.act(|client, env| client.cancel(env, call));
+    let in_a_second = |side_now: Instant| side_now.saturating_add(SECOND);
+    assert_eq!(ending_after(None, &cancel), Ending::Cancelled);
+    assert_eq!(ending_after(Some(SECOND), &cancel), Ending::Cancelled, "in time");
+    assert_eq!(
+        ending_after(Some(SECOND), &|pair, _| pair.server.advance_to(in_a_second(pair.server.now))),
+        Ending::DeadlineExceeded
+    );
+    // The client's clock runs out first, and its RST_STREAM arrives when the server's has, too.
+    let late = |pair: &mut Pair, _| {
+        pair.client.advance_to(in_a_second(pair.client.now));
+        pair.server.now = in_a_second(pair.server.now);
+    };
+    assert_eq!(ending_after(Some(SECOND), &late), Ending::DeadlineExceeded);
+    let lost = |pair: &mut Pair, _| pair.server.close(&fulmar_base::Closed::peer("gone"));
+    assert_eq!(ending_after(None, &lost), Ending::ConnectionLost);
+
+    call_with_timeout(&mut pair, SECOND);
+    let at_server = pair.server.begun();
+    finish(&mut pair.server, at_server, &Status::ok(""));
+    pair.run();
+    assert_eq!(pair.server.end.ending(), Ending::Answered);
+}
+
+/// Field case R70: the answer arrives within a millisecond of the deadline, on either side of it or at the same time, and the
+/// client's timer fires before or after it is read.
+#[test]
+fn r70_an_answer_that_races_the_deadline_is_one_outcome_and_leaves_nothing() {
+    let mut pair = Pair::new();
+    let idle = pair.client.end.next_deadline();
+    let (mut in_time, mut late) = (0, 0);
+    for round in 0..10_000_u64 {
+        call_with_timeout(&mut pair, SECOND);
+        let at_server = pair.server.begun();
+        // From a millisecond before to a millisecond after, in steps of 200 ns.
+        let deadline = pair.client.now.as_nanos() + 1_000_000_000;
+        let arrives = Instant::from_nanos(deadline - 1_000_000 + round * 200);
+        match round % 3 {
+            0 => {
+                send(&mut pair.server, at_server, b"part");
+                pair.run();
+                finish(&mut pair.server, at_server, &Status::ok(""));
+            }
+            1 => finish(&mut pair.server, at_server, &Status::ok("")),
+            _ => reply(&mut pair.server, at_server, b"answer"),
+        }
+        if round % 2 == 0 {
+            pair.client.advance_to(arrives);
+        } else {
+            pair.client.now = arrives;
+        }
+        pair.run();
+        pair.client.advance_to(arrives);
+        match pair.client.outcome().code {
+            Code::Ok => in_time += 1,
+            Code::DeadlineExceeded if arrives.as_nanos() >= deadline => late += 1,
+            other => panic!("round {round}: {other:?}"),
+        }
+        pair.run();
+        pair.server.now = pair.client.now;
+        pair.server.log.clear();
+        assert_eq!((pair.client.end.calls(), pair.server.end.calls()), (0, 0));
+    }
+    assert!(in_time >= 5_000 && late >= 2_500, "{in_time} in time, {late} late");
+    assert_eq!(pair.client.end.next_deadline(), idle, "no timer is left");
+    pair.assert_at_rest();
 }
