@@ -107,8 +107,10 @@ impl RoofHost {
     ) -> Option<impl FnOnce(ConnectionHandle) -> RoofTransport + use<>> {
         let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
         let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
+        let door = slot.shared.door.clone();
         Some(move |handle| {
-            RoofTransport::Server(Plain(ServerEndpoint::new(config, routes, router, handle, peer, server)))
+            let endpoint = ServerEndpoint::new(config, routes, router, handle, peer, server);
+            RoofTransport::Server(Plain(endpoint.behind(door)))
         })
     }
 

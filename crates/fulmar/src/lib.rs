@@ -49,11 +49,14 @@
 pub mod blocking;
 mod call;
 mod client;
+mod encoded;
 mod error;
+mod extensions;
 mod handling;
 mod host;
 mod local;
 mod metadata_lease;
+mod panics;
 mod payload;
 mod request;
 mod response;
@@ -66,14 +69,16 @@ use std::task::Waker;
 
 pub use call::{CallEnd, Cancellation, Duplex, Replies, Requests, Streaming, Upload};
 pub use client::{Channel, ChannelBuilder, ClientReactor};
+pub use encoded::Encoded;
 pub use error::{ConnectError, ServerError};
+pub use extensions::Extensions;
 pub use fulmar_grpc::{Code, MetadataError, MetadataMap, Status};
 pub use fulmar_http2::Config as Http2Config;
 pub use local::LocalReactor;
 pub use payload::{Payload, Raw};
 pub use request::{IntoRequest, Request};
 pub use response::Response;
-pub use server::{Router, RunningServer, Server, ServerBuilder, ServerHandle, Service};
+pub use server::{Admission, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service};
 
 /// Includes what `fulmar-build` made of the package `$package` of a `.proto` file.
 ///

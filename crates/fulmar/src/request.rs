@@ -10,6 +10,7 @@ use fulmar_grpc::MetadataMap;
 use fulmar_reactor::clock;
 
 use crate::call::{CallFate, Cancellation};
+use crate::extensions::Extensions;
 use crate::handling::inherited_deadline;
 use crate::metadata_lease::MetadataLease;
 
@@ -45,6 +46,7 @@ pub(crate) struct CallContext {
     pub(crate) fate: Option<Arc<CallFate>>,
     /// Empty in a client.
     pub(crate) path: Cow<'static, str>,
+    pub(crate) extensions: Extensions,
 }
 
 impl CallContext {
@@ -182,6 +184,16 @@ impl<T> Request<T> {
     /// The metadata, to add to.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         self.context.metadata.get_mut()
+    }
+
+    /// What belongs to the call on this side of the wire: an interceptor's findings for the handler, a caller's for its interceptors.
+    pub fn extensions(&self) -> &Extensions {
+        &self.context.extensions
+    }
+
+    /// The extensions, to add to.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.context.extensions
     }
 
     /// The message alone; metadata is dropped.

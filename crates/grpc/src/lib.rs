@@ -56,6 +56,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod base64;
 mod call;
 mod client;
@@ -77,6 +78,7 @@ mod status;
 mod testing;
 pub mod timeout;
 
+pub use admission::{Admission, Admit};
 pub use call::{Call, CallKey, Ending};
 pub use client::{Client, ClientIdentity, GoingAway, Start, StartError};
 pub use code::Code;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use fulmar_base::{Closed, Env, Input, Instant};
 use fulmar_http2::{Error, ErrorCode, Role};
 
+use crate::admission::{Admission, Admit};
 use crate::call::{CallKey, Ending, Outbound};
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
-use crate::headers::{self, StatusText};
+use crate::headers::{self, Refusal, StatusText};
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
 use crate::routes::{MethodId, Routes};
@@ -44,6 +45,7 @@ pub struct Server {
     status_text: StatusText,
     /// Of the call reported as finished last.
     ending: Ending,
+    admit: Option<Admit>,
 }
 
 impl Server {
@@ -57,7 +59,13 @@ impl Server {
             content_subtype: config.content_subtype,
             status_text: StatusText::default(),
             ending: Ending::Answered,
+            admit: None,
         }
+    }
+
+    /// Asks `admit` about each request from here on, before there is a call for it.
+    pub fn set_admit(&mut self, admit: Admit) {
+        self.admit = Some(admit);
     }
 
     /// What happened next, or `None` when `input` holds no whole frame any more and nothing else has happened.
@@ -208,5 +216,14 @@ impl Server {
     /// [`Event::Writable`], queues without a bound. 0 for a call that is over.
     pub fn may_send(&self, call: CallKey) -> usize {
         self.end.may_send(call)
+    }
+
+    /// Whether a request may become a call.
+    fn ask(&mut self, request: &headers::Request, metadata: &MetadataMap) -> Result<(), Refusal> {
+        let Some(mut admit) = self.admit.take() else { return Ok(()) };
+        let (path, calls) = (self.path(request.method), self.calls());
+        let admitted = admit(&Admission { path, metadata, timeout: request.timeout, calls });
+        self.admit = Some(admit);
+        admitted.map_err(Refusal::Status)
     }
 }

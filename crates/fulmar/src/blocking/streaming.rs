@@ -9,6 +9,7 @@ use fulmar_grpc::{MetadataMap, Status};
 use super::Channel;
 use crate::call::cell::CellState;
 use crate::call::{CallCell, HeldCell};
+use crate::encoded::Encoded;
 use crate::local::refuse_on_reactor;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::Payload;
@@ -117,6 +118,24 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
         send(self.channel, &self.cell, message)
     }
 
+    /// Sends one request that was encoded before, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_encoded(&mut self, message: &Encoded<Req>) -> Result<(), Status> {
+        send(self.channel, &self.cell, message)
+    }
+
+    /// Waits for the metadata that the server sends ahead of its reply, which it may do while requests are still sent.
+    ///
+    /// # Errors
+    /// The status of a call that failed before there was any.
+    pub fn metadata(&mut self) -> Result<MetadataMap, Status> {
+        refuse_on_reactor("waiting for the metadata of a blocking call")?;
+        self.channel.wait(&self.cell, CellState::check_metadata)?;
+        Ok(self.cell.lock().metadata_in.clone())
+    }
+
     /// Half-closes and waits for the reply.
     ///
     /// # Errors
@@ -164,6 +183,15 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     /// # Errors
     /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit.
     pub fn send(&mut self, message: &Req) -> Result<(), Status> {
+        let cell = self.replies.replies.cell().clone();
+        send(self.replies.channel, &cell, message)
+    }
+
+    /// Sends one request that was encoded before, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_encoded(&mut self, message: &Encoded<Req>) -> Result<(), Status> {
         let cell = self.replies.replies.cell().clone();
         send(self.replies.channel, &cell, message)
     }

@@ -9,6 +9,7 @@ use fulmar_grpc::{MetadataMap, Status};
 
 use super::CallCell;
 use super::cell::CellState;
+use crate::encoded::Encoded;
 use crate::payload::Payload;
 
 /// Where a handler writes its replies.
@@ -28,6 +29,15 @@ impl<T: Payload> Replies<T> {
     /// `CANCELLED` or `DEADLINE_EXCEEDED` when the call is over for the client; `RESOURCE_EXHAUSTED` for a message over the
     /// server's send limit.
     pub async fn send(&mut self, message: &T) -> Result<(), Status> {
+        poll_fn(|cx| self.cell.poll_room(cx)).await?;
+        self.cell.send(message, self.message_bytes_max)
+    }
+
+    /// Sends a message that was encoded before, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
         self.cell.send(message, self.message_bytes_max)
     }

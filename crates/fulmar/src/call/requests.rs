@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fulmar_grpc::Status;
+use fulmar_grpc::{MetadataMap, Status};
 
 use super::{CallCell, HeldCell, Inbound, Streaming};
 use crate::Response;
 use crate::client::reply;
+use crate::encoded::Encoded;
 use crate::payload::Payload;
 
 /// Where a client writes the requests of a streaming call.
@@ -30,6 +31,15 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit.
     pub async fn send(&mut self, message: &T) -> Result<(), Status> {
+        poll_fn(|cx| self.cell.poll_room(cx)).await?;
+        self.cell.send(message, self.message_bytes_max)
+    }
+
+    /// Sends a message that was encoded before, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
         self.cell.send(message, self.message_bytes_max)
     }
@@ -111,6 +121,31 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
     /// no more, it is `CANCELLED`, and [`finish`](Self::finish) has the reply.
     pub async fn send(&mut self, message: &Req) -> Result<(), Status> {
         self.requests.send(message).await
+    }
+
+    /// Sends one request if that takes no waiting, as [`Requests::try_send`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn try_send(&mut self, message: &Req) -> Result<bool, Status> {
+        self.requests.try_send(message)
+    }
+
+    /// Sends one request that was encoded before, as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_encoded(&mut self, message: &Encoded<Req>) -> Result<(), Status> {
+        self.requests.send_encoded(message).await
+    }
+
+    /// Waits for the metadata that the server sends ahead of its reply, which it may do while requests are still sent.
+    ///
+    /// # Errors
+    /// The status of a call that failed before there was any.
+    pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
+        poll_fn(|cx| self.requests.cell.poll_metadata(cx)).await?;
+        Ok(self.requests.cell.lock().metadata_in.clone())
     }
 
     /// Half-closes and waits for the reply.

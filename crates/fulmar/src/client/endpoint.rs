@@ -267,7 +267,8 @@ impl ClientEndpoint {
         let mut state = call.cell.lock();
         self.grpc.take_metadata(key, &mut state.metadata_in);
         state.metadata_arrived = true;
-        let waker = if state.shape == CellShape::EachMessage { state.receive_waker.take() } else { None };
+        let is_wanted = state.shape == CellShape::EachMessage || state.metadata_wanted;
+        let waker = if is_wanted { state.receive_waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
             crate::wake(waker);

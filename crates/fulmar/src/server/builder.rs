@@ -8,7 +8,7 @@ use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{Reactor, ReactorConfig};
 
 use super::router::{Router, Service};
-use super::{RunningServer, ServerHandle, ServerShared};
+use super::{Admission, Door, RunningServer, ServerHandle, ServerShared};
 use crate::call::{Replies, Streaming};
 use crate::error::ServerError;
 use crate::host::{self, RoofHost};
@@ -32,6 +32,7 @@ use crate::request::Request;
 pub struct ServerBuilder {
     config: Config,
     services: Vec<Box<dyn Service>>,
+    door: Option<Door>,
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
@@ -55,6 +56,7 @@ impl Server {
         ServerBuilder {
             config: Config::default(),
             services: Vec::new(),
+            door: None,
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
             around_thread: None,
@@ -192,6 +194,27 @@ impl ServerBuilder {
         self.add_service(UnknownMethods(Arc::new(handler)))
     }
 
+    /// Asks `admit` about each request, before there is any call: no handler, no interceptor, no decoding of messages. The status of a
+    /// refusal is the whole answer. Requests that are not gRPC, or name no method of the server, are answered without asking. Of
+    /// several that were set each is asked, in turn, until one refuses.
+    ///
+    /// It runs on the reactor's thread, between the frames of a connection, so it must not wait.
+    ///
+    /// ```
+    /// use fulmar::{Server, Status};
+    ///
+    /// let builder = Server::builder().admit(|request| {
+    ///     if request.calls() < 10_000 { Ok(()) } else { Err(Status::unavailable("the server is busy")) }
+    /// });
+    /// ```
+    pub fn admit(
+        mut self,
+        admit: impl Fn(&Admission<'_>) -> Result<(), Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.door.get_or_insert_default().add(Box::new(admit));
+        self
+    }
+
     /// The longest message taken from a client, in bytes. 4 MiB by default; a longer one fails its call with
     /// `RESOURCE_EXHAUSTED`.
     pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
@@ -276,7 +299,7 @@ impl ServerBuilder {
 
     fn build(self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
         Ok(Server {
-            shared: Arc::new(ServerShared::new(self.config, self.services)?),
+            shared: Arc::new(ServerShared::new(self.config, self.services, self.door)?),
             listener,
             reactors: self.reactors,
             reactor: self.reactor,

@@ -12,6 +12,7 @@ use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Config, Ending, Event, MetadataMap, MethodId, Routes, Status};
 use fulmar_reactor::ConnectionHandle;
 
+use super::Door;
 use super::method::Answer;
 use super::router::Router;
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
@@ -33,6 +34,7 @@ pub(crate) struct ServerEndpoint {
     handle: ConnectionHandle,
     peer: Option<SocketAddr>,
     server: u64,
+    door: Option<Arc<Door>>,
     draining: bool,
     /// Why the connection is over, once it is.
     closed: Option<Closed>,
@@ -75,9 +77,20 @@ impl ServerEndpoint {
             handle,
             peer,
             server,
+            door: None,
             draining: false,
             closed: None,
         }
+    }
+
+    /// The same end, of a server that asks before it lets requests in.
+    pub(crate) fn behind(mut self, door: Option<Arc<Door>>) -> Self {
+        if let Some(door) = &door {
+            let (door, peer) = (door.clone(), self.peer);
+            self.grpc.set_admit(Box::new(move |request| door.ask(request, peer)));
+        }
+        self.door = door;
+        self
     }
 
     pub(crate) fn server(&self) -> u64 {
@@ -141,6 +154,9 @@ impl ServerEndpoint {
         let takes_one = handler.takes_one();
         let slot = handler.begin(context, cell.clone());
         drop(router);
+        if let Some(door) = &self.door {
+            door.enter();
+        }
         self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false });
         if !takes_one {
             self.start(env, index);
@@ -278,6 +294,9 @@ impl ServerEndpoint {
     /// Drops the handler. Handles that the user has put elsewhere see how the call ended.
     fn end(&mut self, env: &mut Env<'_>, index: usize, end: CallEnd) {
         let Some(call) = self.calls[index].take() else { return };
+        if let Some(door) = &self.door {
+            door.leave();
+        }
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         call.fate.set_end(end);

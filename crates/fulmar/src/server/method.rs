@@ -1,7 +1,6 @@
 //! A method of a service: the slots of its calls, and how each of the four kinds runs.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,9 +10,13 @@ use fulmar_grpc::{Arena, CallKey, MetadataMap, Status};
 
 use super::endpoint::flush;
 use crate::call::CallCell;
+use crate::panics::caught;
 use crate::payload::{Payload, decode};
 use crate::request::CallContext;
 use crate::response::Response;
+
+/// Whose panics are caught here.
+const HANDLER: &str = "the handler";
 
 /// What a connection can do with a method, whatever its message types.
 pub(crate) trait Method {
@@ -67,7 +70,7 @@ impl<Resp: Payload> Outcome for Result<Response<Resp>, Status> {
                 let length = message.encoded_len();
                 let encode = |out: &mut Vec<u8>| {
                     let end = out.len() + length;
-                    if caught(|| message.encode(out)).is_err() {
+                    if caught(HANDLER, || message.encode(out)).is_err() {
                         // The frame's head is out. A byte too many makes the engine cut the frame to its length, so that the
                         // connection stays whole, and reset the stream.
                         out.resize(end + 1, 0);
@@ -166,7 +169,7 @@ where
                 "the method takes one request message, and a second one arrived",
             ));
         }
-        let message = caught(|| {
+        let message = caught(HANDLER, || {
             let mut message = Req::default();
             decode(&mut message, body, arena).map(|()| message)
         })??;
@@ -181,11 +184,11 @@ where
             None if self.takes_one => {
                 return Err(Status::unimplemented("the method takes one request message, and none arrived"));
             }
-            None => caught(Req::default)?,
+            None => caught(HANDLER, Req::default)?,
         };
         let context = slot.context.take().unwrap_or_default();
         let parts = Parts { message, context, cell: slot.cell.clone() };
-        let future = caught(|| (self.make)(parts))?;
+        let future = caught(HANDLER, || (self.make)(parts))?;
         slot.future.get_or_insert_with(|| Box::pin(None)).set(Some(future));
         Ok(())
     }
@@ -196,7 +199,7 @@ where
         let Some(future) = future else { return Poll::Pending };
         // Writing encodes and drops the reply, which is the user's code too.
         let cell = slot.cell.as_deref();
-        match caught(|| future.poll(cx).map(|outcome| outcome.write(cell, answer))) {
+        match caught(HANDLER, || future.poll(cx).map(|outcome| outcome.write(cell, answer))) {
             Ok(polled) => polled,
             Err(status) => {
                 // What the handler sent before it panicked was sent.
@@ -212,7 +215,7 @@ where
     fn end(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         // Dropping is the user's code too; a panic in it ends nothing else, since the call is over.
-        let _ = caught(|| {
+        let _ = caught(HANDLER, || {
             entry.message = None;
             if let Some(future) = &mut entry.future {
                 future.set(None);
@@ -225,16 +228,4 @@ where
         entry.cell = None;
         self.free.push(slot);
     }
-}
-
-/// Runs the user's code. A panic becomes `UNKNOWN` (wire rule 36), and the connection lives on.
-fn caught<R>(code: impl FnOnce() -> R) -> Result<R, Status> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
-        let reason = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        Status::unknown(format!("the handler panicked: {reason}"))
-    })
 }

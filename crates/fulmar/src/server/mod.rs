@@ -1,5 +1,6 @@
 //! The server: services, the methods they register, the connections that call them, and the threads under it.
 
+mod admission;
 mod builder;
 pub(crate) mod endpoint;
 mod handle;
@@ -7,6 +8,8 @@ mod method;
 mod router;
 mod shared;
 
+pub use admission::Admission;
+pub(crate) use admission::Door;
 pub use builder::{Server, ServerBuilder};
 pub use handle::{RunningServer, ServerHandle};
 pub use router::{Router, Service};

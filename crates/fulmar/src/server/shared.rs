@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fulmar_grpc::{Config, Routes, Status};
 use fulmar_reactor::{ListenerKey, Mailbox};
 
+use super::Door;
 use super::router::{Router, Service};
 use crate::error::ServerError;
 use crate::host::Letter;
@@ -24,6 +25,8 @@ pub(crate) struct ServerShared {
     pub(crate) id: u64,
     pub(crate) config: Config,
     pub(crate) services: Vec<Box<dyn Service>>,
+    /// None for a server that asks nobody.
+    pub(crate) door: Option<Arc<Door>>,
     /// The reactors that serve it.
     seats: Mutex<Vec<Seat>>,
     stage: Mutex<Stage>,
@@ -49,13 +52,18 @@ enum Stage {
 impl ServerShared {
     /// # Errors
     /// Two methods with the same path.
-    pub(crate) fn new(config: Config, services: Vec<Box<dyn Service>>) -> Result<Self, ServerError> {
+    pub(crate) fn new(
+        config: Config,
+        services: Vec<Box<dyn Service>>,
+        door: Option<Door>,
+    ) -> Result<Self, ServerError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Router::new(&services, config.send_message_bytes_max)?;
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             config,
             services,
+            door: door.map(Arc::new),
             seats: Mutex::default(),
             stage: Mutex::new(Stage::Open),
             ended: Condvar::new(),

@@ -96,7 +96,8 @@ impl Server {
         let mut metadata = self.end.calls.take_map();
         let fields = self.end.connection.fields();
         let request = headers::read_request(fields, &self.routes, &self.content_subtype, &mut metadata);
-        let request = match request {
+        let admitted = request.and_then(|request| self.ask(&request, &metadata).map(|()| request));
+        let request = match admitted {
             Ok(request) => request,
             Err(refusal) => {
                 self.end.calls.give_map(metadata);

@@ -85,6 +85,8 @@ pub(crate) struct CellState {
     pub(crate) messages_in: usize,
     pub(crate) metadata_in: MetadataMap,
     pub(crate) metadata_arrived: bool,
+    /// Caller: somebody waits for the metadata, whatever the shape.
+    pub(crate) metadata_wanted: bool,
     pub(crate) trailers_in: MetadataMap,
     /// How the call ended. Once it is there, nothing more comes from the connection.
     pub(crate) status: Option<Status>,
@@ -349,7 +351,10 @@ impl CellState {
             Some(status) if !self.metadata_arrived && status.code() != Code::Ok => {
                 Poll::Ready(Err(status.clone()))
             }
-            None if !self.metadata_arrived => Poll::Pending,
+            None if !self.metadata_arrived => {
+                self.metadata_wanted = true;
+                Poll::Pending
+            }
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -415,6 +420,7 @@ impl CellState {
         self.release_bytes = 0;
         self.metadata_in.clear();
         self.metadata_arrived = false;
+        self.metadata_wanted = false;
         self.trailers_in.clear();
         self.status = None;
         self.receive_waker = None;

@@ -1,0 +1,90 @@
+//! Letting requests in, or not, before anything is made for them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fulmar_grpc::{MetadataMap, Status};
+
+use crate::panics::caught;
+
+/// A request at the door: it is well-formed and names a method of the server, and no call was made of it yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'r> {
+    request: &'r fulmar_grpc::Admission<'r>,
+    peer: Option<SocketAddr>,
+    calls: usize,
+}
+
+impl Admission<'_> {
+    /// The path of the method, `/package.Service/Method`.
+    pub fn path(&self) -> &str {
+        self.request.path
+    }
+
+    /// The metadata of the request.
+    pub fn metadata(&self) -> &MetadataMap {
+        self.request.metadata
+    }
+
+    /// How long the client waits; `None` for ever.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.request.timeout
+    }
+
+    /// The address that the request came from; `None` in-process.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// How many calls the server has under way, over all its connections and reactors, without this one.
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// How many calls the connection has under way, without this one.
+    pub fn connection_calls(&self) -> usize {
+        self.request.calls
+    }
+}
+
+type Admit = Box<dyn Fn(&Admission<'_>) -> Result<(), Status> + Send + Sync>;
+
+/// The door of a server that asks before it lets requests in. Others have none.
+#[derive(Default)]
+pub(crate) struct Door {
+    admits: Vec<Admit>,
+    /// Calls under way.
+    calls: AtomicUsize,
+}
+
+impl Door {
+    pub(crate) fn add(&mut self, admit: Admit) {
+        self.admits.push(admit);
+    }
+
+    /// Asks everybody in turn.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub(crate) fn ask(
+        &self,
+        request: &fulmar_grpc::Admission<'_>,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Status> {
+        let admission = Admission { request, peer, calls: self.calls.load(Ordering::Relaxed) };
+        self.admits
+            .iter()
+            .try_for_each(|admit| caught("what admits requests", || admit(&admission)).flatten())
+    }
+
+    /// A call has begun.
+    pub(crate) fn enter(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call is over.
+    pub(crate) fn leave(&self) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
