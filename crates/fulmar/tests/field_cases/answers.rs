@@ -1,8 +1,8 @@
-//! R56 to R59: what clients make of answers that are short, foreign, cut off or reset.
+//! R56 to R59 and R61: what clients make of answers that are short, foreign, cut off, reset, or of the wrong number.
 
 use std::thread;
 
-use fulmar::{Channel, Code, MetadataMap, Raw, Status, Streaming, blocking};
+use fulmar::{Channel, Code, MetadataMap, Raw, Status, Streaming, Upload, blocking};
 
 use crate::common::block_on;
 use crate::peer::{
@@ -27,13 +27,16 @@ struct Heard {
 /// A client of either kind.
 enum Client {
     Async(Channel),
-    Blocking(blocking::Channel),
+    Blocking(Box<blocking::Channel>),
 }
 
 impl Client {
     fn connect(endpoint: &str, is_blocking: bool) -> Self {
         match is_blocking {
-            true => Self::Blocking(blocking::Channel::connect(endpoint).expect("the peer answers")),
+            true => {
+                let channel = blocking::Channel::connect(endpoint).expect("the peer answers");
+                Self::Blocking(Box::new(channel))
+            }
             false => Self::Async(Channel::builder(endpoint).build().expect("it is an endpoint")),
         }
     }
@@ -50,6 +53,23 @@ impl Client {
                 Heard { messages: vec![message.as_ref().to_vec()], status: Status::default(), trailers }
             }
             Err(status) => Heard { messages: vec![], trailers: status.metadata().clone(), status },
+        }
+    }
+
+    /// A call that streams to the server, with one message.
+    fn upload(&mut self, path: &str) -> Result<(), Status> {
+        let message = Raw::from(b"question".to_vec());
+        match self {
+            Self::Async(channel) => block_on(async {
+                let mut upload: Upload<Raw, Raw> = channel.client_streaming(path, ()).await?;
+                upload.send(&message).await?;
+                upload.finish().await.map(drop)
+            }),
+            Self::Blocking(channel) => {
+                let mut upload = channel.client_streaming::<Raw, Raw>(path, ())?;
+                upload.send(&message)?;
+                upload.finish().map(drop)
+            }
         }
     }
 
@@ -409,6 +429,31 @@ fn r59_a_go_away_or_a_lost_connection_is_unavailable() {
         };
         each_client(false, play, |heard| {
             assert_eq!(heard.status.code(), Code::Unavailable, "{code}: {}", heard.status);
+        });
+    }
+}
+
+/// Wire rule 22.
+#[test]
+fn r61_a_client_refuses_no_and_two_replies_where_there_is_one() {
+    for (is_blocking, replies) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
+        let server = RawServer::bind();
+        let play = |peer: &mut Peer, stream| {
+            peer.send(&[
+                headers(stream, END_HEADERS, &response()),
+                data(stream, 0, &message(b"reply").repeat(replies)),
+                headers(stream, END_HEADERS | END_STREAM, &trailers_ok()),
+            ]);
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| answer_all(&mut server.accept(&[]), &play));
+            let mut client = Client::connect(&server.endpoint(), is_blocking);
+            let heard = client.unary(PLAYED);
+            assert_eq!(heard.status.code(), Code::Unimplemented, "{replies} replies: {}", heard.status);
+            let status = client.upload(PLAYED).expect_err("there is not one reply");
+            assert_eq!(status.code(), Code::Unimplemented, "{replies} replies: {status}");
+            assert_eq!(client.stream(PLAYED).messages.len(), replies, "a stream may have any number");
+            assert_eq!(client.unary(U).messages, [b"alive"]);
         });
     }
 }

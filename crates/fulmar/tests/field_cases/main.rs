@@ -11,5 +11,6 @@ mod held;
 mod hpack;
 mod lifecycle;
 mod peer;
+mod requests;
 mod service;
 mod wire;
