@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use fulmar_reactor::{
 
 use crate::client::endpoint::ClientEndpoint;
 use crate::client::{ChannelSpec, Connections, PendingCall, Place};
+use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::server::endpoint::ServerEndpoint;
 use crate::server::{Arrival, Router, Seat, ServerShared, ServerSlot, ServerSlots};
@@ -45,6 +47,8 @@ pub(crate) enum Letter {
     Shutdown { server: u64, grace: Duration },
     /// The grace is over.
     CutOff { server: u64 },
+    /// Somebody wants to know how much is in use.
+    Count(SyncSender<Counts>),
     /// The reactor is to end.
     Stop,
 }
@@ -92,6 +96,28 @@ impl RoofHost {
             core.mailbox().send(Letter::Shutdown { server: shared.id, grace });
         }
         Ok(())
+    }
+
+    /// How much is in use on this reactor.
+    pub(crate) fn counts(&mut self, core: &mut Core) -> Counts {
+        let mut counts = Counts {
+            connections: core.connections(),
+            lingering: core.lingering(),
+            blocks: core.pool().outstanding(),
+            held_bytes: core.pool().held_bytes(),
+            tasks: core.tasks(),
+            timers: core.timers(),
+            ..Counts::default()
+        };
+        counts += self.channels.counts() + self.servers.counts();
+        for key in core.keys() {
+            counts += match core.transport(key) {
+                Some(RoofTransport::Client(Plain(endpoint))) => endpoint.counts(),
+                Some(RoofTransport::Server(Plain(endpoint))) => endpoint.counts(),
+                None => Counts::default(),
+            };
+        }
+        counts
     }
 
     #[cfg(test)]
@@ -218,6 +244,10 @@ impl Host for RoofHost {
             Letter::Arrived(arrival) => self.on_arrival(core, arrival),
             Letter::Shutdown { server, grace } => self.on_shutdown(core, server, grace),
             Letter::CutOff { server } => self.on_cut_off(core, server),
+            Letter::Count(asker) => {
+                // One who has stopped waiting is not told.
+                let _ = asker.try_send(self.counts(core));
+            }
             Letter::Stop => core.stop(),
         }
     }

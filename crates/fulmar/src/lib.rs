@@ -49,6 +49,7 @@
 pub mod blocking;
 mod call;
 mod client;
+mod counts;
 mod encoded;
 mod error;
 mod extensions;
@@ -69,6 +70,7 @@ use std::task::Waker;
 
 pub use call::{CallEnd, Cancellation, Duplex, Replies, Requests, Streaming, Upload};
 pub use client::{Channel, ChannelBuilder, ClientReactor};
+pub use counts::{ChannelCounts, Counts};
 pub use encoded::Encoded;
 pub use error::{ConnectError, ServerError};
 pub use extensions::Extensions;

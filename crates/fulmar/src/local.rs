@@ -5,6 +5,7 @@ use std::future::Future;
 use fulmar_grpc::Status;
 use fulmar_reactor::{Reactor, ReactorConfig};
 
+use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::host::{RoofHost, RoofReactor, Running};
 use crate::server::{Server, ServerHandle};
@@ -68,6 +69,12 @@ impl LocalReactor {
         );
         let _running = Running::enter(self.reactor.core().mailbox());
         self.reactor.block_on(future)
+    }
+
+    /// How much is in use here.
+    pub fn counts(&mut self) -> Counts {
+        let (host, core) = self.reactor.parts();
+        host.counts(core)
     }
 
     /// Runs `future` beside what [`block_on`](Self::block_on) runs. It is dropped with the reactor.

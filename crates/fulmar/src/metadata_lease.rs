@@ -12,16 +12,31 @@ const SHELF_MAPS_MAX: usize = 1_024;
 /// Recycled metadata maps of one reactor or one channel.
 #[derive(Debug, Default)]
 pub(crate) struct MetadataShelf {
+    state: Mutex<ShelfState>,
+}
+
+#[derive(Debug, Default)]
+struct ShelfState {
     /// Boxed, since it is the boxes that travel: a lease costs its request one pointer.
     #[expect(clippy::vec_box)]
-    maps: Mutex<Vec<Box<MetadataMap>>>,
+    maps: Vec<Box<MetadataMap>>,
+    /// How many maps were lent and did not come back.
+    lent: usize,
 }
 
 impl MetadataShelf {
     /// An empty map, used before where possible, that returns to `self`.
     pub(crate) fn lease(self: &Arc<Self>) -> MetadataLease {
-        let map = lock(&self.maps).pop().unwrap_or_default();
+        let mut state = lock(&self.state);
+        state.lent += 1;
+        let map = state.maps.pop().unwrap_or_default();
+        drop(state);
         MetadataLease { map: Some(map), home: Some(self.clone()) }
+    }
+
+    /// How many maps are on the way with requests and responses.
+    pub(crate) fn in_use(&self) -> usize {
+        lock(&self.state).lent
     }
 
     /// Moves what `map` holds into a lease, and leaves it empty. Nothing is taken from the shelf for an empty map.
@@ -53,7 +68,7 @@ impl MetadataLease {
 
     /// The map, which does not come back.
     pub(crate) fn into_map(mut self) -> MetadataMap {
-        self.map.take().map(|map| *map).unwrap_or_default()
+        self.map.as_deref_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -67,9 +82,10 @@ impl Drop for MetadataLease {
     fn drop(&mut self) {
         if let (Some(mut map), Some(home)) = (self.map.take(), self.home.take()) {
             map.clear();
-            let mut maps = lock(&home.maps);
-            if maps.len() < SHELF_MAPS_MAX {
-                maps.push(map);
+            let mut state = lock(&home.state);
+            state.lent -= 1;
+            if state.maps.len() < SHELF_MAPS_MAX {
+                state.maps.push(map);
             }
         }
     }
@@ -77,7 +93,7 @@ impl Drop for MetadataLease {
 
 impl Clone for MetadataLease {
     fn clone(&self) -> Self {
-        Self { map: self.map.clone(), home: self.home.clone() }
+        Self { map: self.map.clone(), home: None }
     }
 }
 

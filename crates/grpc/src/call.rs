@@ -297,6 +297,11 @@ impl Calls {
         self.deadlines.next()
     }
 
+    /// How many calls have a deadline that has not come.
+    pub(crate) fn deadlines(&self) -> usize {
+        self.deadlines.len()
+    }
+
     /// A call whose deadline has passed.
     pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<CallKey> {
         let key = self.deadlines.pop_expired(now)?;

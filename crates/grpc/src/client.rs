@@ -165,6 +165,16 @@ impl Client {
         self.end.calls.len()
     }
 
+    /// The number of calls that have a deadline which has not come.
+    pub fn deadlines(&self) -> usize {
+        self.end.calls.deadlines()
+    }
+
+    /// The number of HTTP/2 streams that are not closed.
+    pub fn streams(&self) -> usize {
+        self.end.connection.streams()
+    }
+
     /// Whether the settings of the server have arrived.
     pub fn is_ready(&self) -> bool {
         self.ready

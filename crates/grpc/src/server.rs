@@ -172,6 +172,16 @@ impl Server {
         }
     }
 
+    /// The number of calls that have a deadline which has not come.
+    pub fn deadlines(&self) -> usize {
+        self.end.calls.deadlines()
+    }
+
+    /// The number of HTTP/2 streams that are not closed: those of calls, and of calls that are over and whose last bytes wait.
+    pub fn streams(&self) -> usize {
+        self.end.connection.streams()
+    }
+
     /// When the client gives the call up; `None` also for a call that is over.
     pub fn deadline(&self, call: CallKey) -> Option<Instant> {
         self.end.calls.get(call)?.deadline

@@ -274,6 +274,11 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         self.tasks.len()
     }
 
+    /// How many timers are set to deliver letters.
+    pub fn timers(&self) -> usize {
+        self.timers.letters()
+    }
+
     /// Makes [`Reactor::run`](crate::Reactor::run) close what is open, listeners too, and return.
     pub fn stop(&mut self) {
         self.stopping = true;

@@ -204,6 +204,11 @@ impl<T: Transport> Lone<T> {
         &mut self.transport
     }
 
+    /// The connection's pool.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
     /// The other end.
     pub fn peer(&self) -> SocketAddr {
         self.peer

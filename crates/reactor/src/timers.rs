@@ -32,6 +32,11 @@ impl<L> Timers<L> {
         Self { heap: DeadlineHeap::new(), letters: Slab::new() }
     }
 
+    /// How many letters wait for their time.
+    pub(crate) fn letters(&self) -> usize {
+        self.letters.len()
+    }
+
     /// The time of the earliest timer.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.next()

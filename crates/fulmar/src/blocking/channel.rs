@@ -18,6 +18,7 @@ use crate::client::target::Target;
 use crate::client::{
     ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply, share_of,
 };
+use crate::counts::Counts;
 use crate::error::ConnectError;
 use crate::host::resolver;
 use crate::local::refuse_on_reactor;
@@ -98,6 +99,22 @@ impl Channel {
         let connect_by = clock().saturating_add(channel.config().connect_timeout);
         channel.connection = Some(channel.open(connect_by)?);
         Ok(channel)
+    }
+
+    /// How much is in use for this channel.
+    pub fn counts(&mut self) -> Counts {
+        let of_calls =
+            Counts { cells: self.cells.in_use(), metadata_maps: self.shelf.in_use(), ..Counts::default() };
+        match &mut self.connection {
+            Some(connection) => {
+                let blocks = connection.pool().outstanding();
+                let held_bytes = connection.pool().held_bytes();
+                let counts =
+                    Counts { connections: 1, blocks, held_bytes, ..connection.transport().0.counts() };
+                counts + of_calls
+            }
+            None => of_calls,
+        }
     }
 
     /// Calls a method that takes one message and answers with one. `path` is `/package.Service/Method`.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::CallCell;
 
@@ -22,12 +23,31 @@ pub(crate) struct CellShelf {
     /// Cells that somebody else held when they were given: most often a connection, for the moment between ending a call and
     /// letting go of it. The oldest are at the front.
     held: VecDeque<Arc<CallCell>>,
+    /// How many cells of this shelf there are, wherever they are.
+    all: Arc<AtomicUsize>,
+}
+
+/// Counts a cell for as long as it exists.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for CellShelf {
     fn default() -> Self {
         // What seldom happens must not allocate when it does.
-        Self { cells: Vec::new(), bytes: 0, held: VecDeque::with_capacity(HELD_MAX) }
+        Self { cells: Vec::new(), bytes: 0, held: VecDeque::with_capacity(HELD_MAX), all: Arc::default() }
     }
 }
 
@@ -45,7 +65,17 @@ impl CellShelf {
             }
             self.held.push_back(cell);
         }
-        Arc::default()
+        Arc::new(CallCell::counted(Counted::new(&self.all)))
+    }
+
+    /// How many cells are with calls or with their handles.
+    pub(crate) fn in_use(&mut self) -> usize {
+        for _ in 0..self.held.len() {
+            if let Some(cell) = self.held.pop_front() {
+                self.give(cell);
+            }
+        }
+        self.all.load(Ordering::Relaxed) - self.cells.len()
     }
 
     /// Keeps a cell for another call.
@@ -90,6 +120,20 @@ mod tests {
         // Not before that somebody lets go.
         drop(held);
         assert_eq!(Arc::as_ptr(&shelf.take()), address);
+    }
+
+    #[test]
+    fn cells_count_until_they_are_given_back_or_dropped() {
+        let mut shelf = CellShelf::default();
+        let [one, two, three]: [_; 3] = std::array::from_fn(|_| shelf.take());
+        assert_eq!(shelf.in_use(), 3);
+        shelf.give(one);
+        drop(two);
+        let held = three.clone();
+        shelf.give(three);
+        assert_eq!(shelf.in_use(), 1);
+        drop(held);
+        assert_eq!(shelf.in_use(), 0);
     }
 
     #[test]

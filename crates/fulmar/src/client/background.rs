@@ -7,6 +7,7 @@ use std::time::Duration;
 use fulmar_grpc::Status;
 use fulmar_reactor::{Mailbox, Reactor, ReactorConfig};
 
+use crate::counts::Counts;
 use crate::host::{self, Letter, RoofHost};
 use crate::lock;
 
@@ -70,6 +71,12 @@ impl ClientReactor {
             .map_err(|_| Status::unavailable("the thread of a client reactor ended before it began"))?
             .map_err(failed)?;
         Ok(Self { seat: Arc::new(Seat { mailbox }) })
+    }
+
+    /// How much is in use on the reactor. None on a reactor's thread (in a handler), which waiting would stop, and when the reactor does
+    /// not answer within 10 s.
+    pub fn counts(&self) -> Option<Counts> {
+        Counts::of([self.seat.mailbox.clone()])
     }
 
     /// The process's own, started if it does not run.

@@ -11,6 +11,7 @@ use fulmar_reactor::Mailbox;
 use super::target::Target;
 use super::{ClientReactor, PendingCall};
 use crate::call::{CallCell, CellShelf};
+use crate::counts::ChannelCounts;
 use crate::error::ConnectError;
 use crate::host::{self, Letter};
 use crate::lock;
@@ -130,6 +131,12 @@ impl Channel {
         let status = poll_fn(|cx| cell.poll_status(cx)).await;
         self.give_cell(cell);
         if status.code() == Code::Ok { Ok(()) } else { Err(fail(status.message())) }
+    }
+
+    /// How much the callers of this channel and of its clones have in use. The reactors under it have [counts](crate::Counts) of
+    /// their own.
+    pub fn counts(&self) -> ChannelCounts {
+        ChannelCounts { cells: lock(&self.inner.cells).in_use(), metadata_maps: self.inner.shelf.in_use() }
     }
 
     /// Hands a call to the reactor that has, or makes, a connection for it.

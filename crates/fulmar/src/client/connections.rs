@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
 
 use super::endpoint::{ClientEndpoint, Command};
 use super::{ChannelSpec, PendingCall, Place, Return, WaitingCalls};
+use crate::counts::Counts;
 use crate::host::{Core, Letter, RoofCommand, RoofTransport, resolver};
 
 /// How many connections in a row may end under a call that was not begun, before the call is given up. It never left this end, so
@@ -151,10 +153,8 @@ impl Connections {
 
     /// The channel was dropped: nobody can be waiting for a call of it.
     pub(crate) fn forget(&mut self, core: &mut Core, channel: u64) {
-        let Some(channel) = self.channels.remove(&channel) else { return };
-        if let Some((_, timer)) = channel.timer {
-            drop(core.cancel_timer(timer));
-        }
+        let Some(mut channel) = self.channels.remove(&channel) else { return };
+        channel.disarm(core);
         if let Stage::Dialing(key) | Stage::Open(key) = channel.stage {
             let _ = core.command(key, RoofCommand::Client(Command::Retire));
         }
@@ -165,6 +165,12 @@ impl Connections {
         for (_, channel) in self.channels.drain() {
             channel.spec.leave(mailbox);
         }
+    }
+
+    /// What waits for connections here.
+    pub(crate) fn counts(&self) -> Counts {
+        let of = |channel: &ChannelState| channel.waiting.counts();
+        self.channels.values().map(of).fold(Counts::default(), Add::add)
     }
 
     /// The first deadline of a call of the channel that waits, if the channel's timer fires by then.
@@ -225,6 +231,13 @@ impl ChannelState {
             drop(core.cancel_timer(timer));
         }
         self.timer = Some((at, core.set_timer(at, Letter::ChannelTimer(self.spec.id))));
+    }
+
+    /// Nothing waits here any more.
+    fn disarm(&mut self, core: &mut Core) {
+        if let Some((_, timer)) = self.timer.take() {
+            drop(core.cancel_timer(timer));
+        }
     }
 
     fn connect(&mut self, core: &mut Core) {
@@ -296,6 +309,7 @@ impl ChannelState {
     /// The connection is there: it gets everything that waited.
     fn open(&mut self, core: &mut Core, key: ConnectionKey) {
         self.stage = Stage::Open(key);
+        self.disarm(core);
         while let Some(pending) = self.waiting.pop_front() {
             if let Err(RoofCommand::Client(Command::Start(pending))) =
                 core.command(key, RoofCommand::Client(Command::Start(pending)))

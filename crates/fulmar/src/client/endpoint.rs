@@ -8,6 +8,7 @@ use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Sta
 
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
+use crate::counts::Counts;
 use crate::payload::PREFIX_LEN;
 
 /// How often a call that no connection has processed is given to another one (PROTOCOL "transparent retry": once, wire rule 49).
@@ -79,6 +80,15 @@ impl ClientEndpoint {
     #[cfg(test)]
     pub(crate) fn calls(&self) -> usize {
         self.calls.iter().flatten().count()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            streams: self.grpc.streams(),
+            client_calls: self.calls.iter().flatten().count(),
+            deadlines: self.grpc.deadlines(),
+            ..self.waiting.counts()
+        }
     }
 
     /// Whether new calls may be given to this connection.

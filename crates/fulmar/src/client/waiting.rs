@@ -6,6 +6,7 @@ use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Slab};
 use fulmar_grpc::Status;
 
 use super::PendingCall;
+use crate::counts::Counts;
 
 /// Calls that nobody waits for any more are looked for once so many wait, and then each time their number has doubled.
 const SWEEP_MIN: usize = 64;
@@ -41,6 +42,13 @@ impl WaitingCalls {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// What waits here; calls that were given up do not count, whose callers have heard.
+    pub(crate) fn counts(&self) -> Counts {
+        let cells = self.slots.iter().map(|(_, waiting)| waiting.pending.cell());
+        let waiting_calls = cells.filter(|cell| !cell.lock().cancelled).count();
+        Counts { waiting_calls, ..Counts::default() }
     }
 
     /// Appends a call; ends it with `RESOURCE_EXHAUSTED` where too many wait already.

@@ -16,6 +16,7 @@ use super::Door;
 use super::method::Answer;
 use super::router::Router;
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
+use crate::counts::Counts;
 use crate::handling::Handling;
 use crate::request::CallContext;
 
@@ -95,6 +96,15 @@ impl ServerEndpoint {
 
     pub(crate) fn server(&self) -> u64 {
         self.server
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            streams: self.grpc.streams(),
+            handlers: self.calls.iter().flatten().count(),
+            deadlines: self.grpc.deadlines(),
+            ..Counts::default()
+        }
     }
 
     #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::ServerShared;
 use crate::client::{Channel, ChannelConfig, Place};
+use crate::counts::Counts;
 use crate::error::ServerError;
 
 /// Shuts a server down, and reaches it in-process, from any thread or handler.
@@ -30,6 +31,14 @@ impl ServerHandle {
     /// and failures as a connection.
     pub fn in_process(&self) -> Channel {
         Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
+    }
+
+    /// How much the server's reactors have in use, with everything else that is on them. None on a reactor's thread (in a handler),
+    /// which waiting would stop, and when a reactor does not answer within 10 s. Not for a server that
+    /// [`LocalReactor::serve`](crate::LocalReactor::serve) serves: its reactor answers only while it runs, and can be
+    /// [asked itself](crate::LocalReactor::counts).
+    pub fn counts(&self) -> Option<Counts> {
+        self.shared.counts()
     }
 
     /// Waits until the server serves no more, at most `timeout`. False when it still does. On a reactor's thread (in a handler)

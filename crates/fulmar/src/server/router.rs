@@ -7,6 +7,7 @@ use fulmar_grpc::{Arena, MethodId, RouteError, Routes, Status};
 
 use super::method::{Method, Parts, TypedMethod};
 use crate::call::{CallCell, CallFate, CellShelf, Replies, Streaming};
+use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::{Payload, Raw};
@@ -238,6 +239,11 @@ impl Router {
 
     pub(crate) fn take_cell(&mut self) -> Arc<CallCell> {
         self.cells.take()
+    }
+
+    /// What calls have in use.
+    pub(crate) fn counts(&mut self) -> Counts {
+        Counts { cells: self.cells.in_use(), metadata_maps: self.shelf.in_use(), ..Counts::default() }
     }
 
     pub(crate) fn take_fate(&mut self) -> Arc<CallFate> {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Add;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,6 +14,7 @@ use fulmar_reactor::{ListenerKey, Mailbox};
 
 use super::Door;
 use super::router::{Router, Service};
+use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::host::Letter;
 use crate::lock;
@@ -94,6 +96,12 @@ impl ServerShared {
     /// Whether the reactor of `mailbox` serves this server.
     pub(crate) fn is_served_by(&self, mailbox: &Mailbox<Letter>) -> bool {
         lock(&self.seats).iter().any(|seat| seat.mailbox.reactor() == mailbox.reactor())
+    }
+
+    /// How much the reactors have in use.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        let mailboxes: Vec<_> = lock(&self.seats).iter().map(|seat| seat.mailbox.clone()).collect();
+        Counts::of(mailboxes)
     }
 
     /// Sends a letter to one of the reactors; always the same, so that a channel has one connection.
@@ -178,6 +186,11 @@ impl ServerSlots {
 
     pub(crate) fn by_listener(&self, listener: ListenerKey) -> Option<&ServerSlot> {
         self.servers.values().find(|slot| slot.listener == Some(listener))
+    }
+
+    /// What the calls of these servers have in use.
+    pub(crate) fn counts(&self) -> Counts {
+        self.servers.values().map(|slot| slot.router.borrow_mut().counts()).fold(Counts::default(), Add::add)
     }
 
     pub(crate) fn remove(&mut self, server: u64) -> Option<ServerSlot> {

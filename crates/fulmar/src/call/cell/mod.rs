@@ -16,6 +16,7 @@ use fulmar_base::Instant;
 use fulmar_grpc::{Arena, Code, MetadataMap, Status};
 
 use super::Inbound;
+use super::shelf::Counted;
 use crate::lock;
 use crate::payload::{PREFIX_LEN, Payload, encode_framed};
 
@@ -48,6 +49,8 @@ pub(crate) enum CellShape {
 #[derive(Debug, Default)]
 pub(crate) struct CallCell {
     state: Mutex<CellState>,
+    /// Tells the shelf that made it of its end.
+    _counted: Option<Counted>,
 }
 
 /// What is in a cell. The connection's side works on it directly; the user's side goes through [`CallCell`]'s methods.
@@ -120,6 +123,11 @@ pub(crate) enum Arrived {
 }
 
 impl CallCell {
+    /// A cell that its shelf counts.
+    pub(crate) fn counted(counted: Counted) -> Self {
+        Self { state: Mutex::default(), _counted: Some(counted) }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, CellState> {
         lock(&self.state)
     }
