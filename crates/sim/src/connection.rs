@@ -11,7 +11,7 @@ use crate::ledger::{Ledger, SharedLedger};
 use crate::link::Ending;
 use crate::plan::Scale;
 use crate::tap::{SharedCalls, Tap};
-use crate::{Driver, Link, Random, Trace, Weather};
+use crate::{Driver, Link, Random, Trace, Weather, wire};
 
 /// What an end that was mistreated may close its connection for by itself: the peer's silence. Nothing else, and no other end.
 const SILENCES: [&str; 7] = [
@@ -74,8 +74,26 @@ pub(crate) struct Connection {
     /// A side has stopped reading, not to begin again.
     deaf: bool,
     draining: bool,
+    /// What the client may send on a stream, and what the server may.
+    windows: [Window; 2],
     /// Whether what the client sends, and what the server sends, ends because its sender is gone.
     spread: [bool; 2],
+}
+
+/// What one side may send on a stream at first.
+struct Window {
+    /// As the other side says itself.
+    bytes: u32,
+    /// As it seems to say for a time, which is less.
+    shrunk: bool,
+    /// Not for much longer.
+    restores: bool,
+}
+
+impl Window {
+    fn of(receiver: &Node) -> Self {
+        Self { bytes: receiver.config.http2.stream_window_bytes, shrunk: false, restores: false }
+    }
 }
 
 impl Connection {
@@ -116,12 +134,14 @@ impl Connection {
             harmed: false,
             deaf: false,
             draining: false,
+            windows: [Window::of(server), Window::of(client)],
             spread: [false; 2],
         }
     }
 
     /// Each end does one thing that is due. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, ledger: &SharedLedger, trace: &mut Trace) -> bool {
+        self.restore_windows(now, trace);
         let client_first = self.random.one_in(2);
         let Self { client, server, there, back, .. } = self;
         let first = client_first && client.turn(now, back, there, trace);
@@ -141,6 +161,38 @@ impl Connection {
     pub(crate) fn shut_down(&mut self, now: Instant, trace: &mut Trace) {
         self.draining = true;
         self.server.command(now, Ask::ShutDown, trace);
+    }
+
+    /// One side may send only a part of the window on a stream, `parts` of 256, and so less on the streams that are open; until the
+    /// window is restored.
+    pub(crate) fn shrink_window(&mut self, now: Instant, side: Side, parts: u32, trace: &mut Trace) {
+        let bytes = (u64::from(self.windows[side as usize].bytes) * u64::from(parts) / 256) as u32;
+        if self.set_window(now, side, bytes, trace) {
+            self.windows[side as usize].shrunk = true;
+        }
+    }
+
+    /// Each side may send what the other one says itself, as soon as that can be said.
+    pub(crate) fn restore_window(&mut self, side: Side) {
+        let window = &mut self.windows[side as usize];
+        window.restores = window.shrunk;
+    }
+
+    fn restore_windows(&mut self, now: Instant, trace: &mut Trace) {
+        for side in [Side::Client, Side::Server] {
+            let Window { bytes, restores, .. } = self.windows[side as usize];
+            if restores && self.set_window(now, side, bytes, trace) {
+                self.windows[side as usize] = Window { bytes, shrunk: false, restores: false };
+            }
+        }
+    }
+
+    fn set_window(&mut self, now: Instant, side: Side, bytes: u32, trace: &mut Trace) -> bool {
+        let entry = (wire::SETTINGS_INITIAL_WINDOW_SIZE, bytes);
+        match side {
+            Side::Client => self.client.slip_in_settings(now, entry, trace),
+            Side::Server => self.server.slip_in_settings(now, entry, trace),
+        }
     }
 
     pub(crate) fn stall(&mut self, until: Instant, there: bool, back: bool) {

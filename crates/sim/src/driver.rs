@@ -7,7 +7,7 @@ use fulmar_base::{Buffer, Closed, Env, Instant, Output, Pool, Transport};
 
 use crate::link::Ending;
 use crate::tap::Tap;
-use crate::{Link, Trace};
+use crate::{Link, Trace, wire};
 
 /// The memory of a node, which its connections share. All on one thread, one at a time.
 pub(crate) type SharedPool = Rc<RefCell<Pool>>;
@@ -171,6 +171,27 @@ impl<T: Transport> Driver<T> {
     /// Gives the end a command.
     pub fn command(&mut self, now: Instant, command: T::Command, trace: &mut Trace) {
         self.poke(now, trace, |transport, env| transport.on_command(env, command));
+    }
+
+    /// Shows the end SETTINGS between two frames of its peer, of which the peer knows nothing but the acknowledgement that it gets: it
+    /// is as if the peer had said so. False if this is no time for it.
+    pub(crate) fn slip_in_settings(&mut self, now: Instant, entry: (u16, u32), trace: &mut Trace) -> bool {
+        if self.closed.is_some() || !self.tap.as_ref().is_some_and(Tap::may_take_settings) {
+            return false;
+        }
+        trace.event(now, &self.name, "is told (setting, value):", &[entry.0.into(), entry.1.into()]);
+        let mut frame = wire::settings(entry);
+        match self.lend(now, |transport, env| transport.receive(env, &mut frame)) {
+            Ok(consumed) => {
+                assert_eq!(consumed, frame.len(), "SETTINGS are taken whole");
+                if let Some(tap) = &mut self.tap {
+                    tap.on_taken(&frame);
+                }
+            }
+            Err(closed) => self.on_failure(closed),
+        }
+        self.poke(now, trace, |_, _| Ok(()));
+        true
     }
 
     /// The connection is gone: tells the end, and drops what was not written.

@@ -15,6 +15,10 @@ pub(crate) enum Event {
     Start(u64),
     /// One direction, or both, stall for a time.
     Stall { client: usize, time: Duration, there: bool, back: bool },
+    /// One side may send only so many parts of 256 of its windows.
+    ShrinkWindow { client: usize, side: Side, parts: u32 },
+    /// It may send all of them again, on all connections of the client.
+    RestoreWindow { client: usize, side: Side },
     /// What goes to one side ends after so many more bytes.
     Cut { client: usize, to: Side, after: u64, ending: Ending },
     /// One side reads nothing for a time, or not any more.
@@ -53,6 +57,20 @@ impl Event {
                 },
                 [client as u64, time.map_or(0, nanos), 0],
             ),
+            Self::ShrinkWindow { client, side, parts } => (
+                match side {
+                    Side::Client => "shrinks what the client may send (client, parts of 256):",
+                    Side::Server => "shrinks what the server may send (client, parts of 256):",
+                },
+                [client as u64, parts.into(), 0],
+            ),
+            Self::RestoreWindow { client, side } => (
+                match side {
+                    Side::Client => "restores what the client may send (client):",
+                    Side::Server => "restores what the server may send (client):",
+                },
+                [client as u64, 0, 0],
+            ),
             Self::Jump { client: None, by } => ("moves the clock of the server (ns):", [nanos(by), 0, 0]),
             Self::Jump { client: Some(client), by } => {
                 ("moves the clock of a client (client, ns):", [client as u64, nanos(by), 0])
@@ -67,6 +85,7 @@ impl Event {
 pub(crate) fn draw(random: &mut Random, calls: usize, clients: usize) -> Vec<(Instant, Event)> {
     let span = Duration::from_secs(5);
     let mut fate: Vec<_> = (0..calls as u64).map(|id| (random.time(span), Event::Start(id))).collect();
+    draw_windows(random, &mut fate, clients);
     for _ in 0..random.within(0..=3) {
         let (there, back) = [(true, true), (true, false), (false, true)][random.within(0..=2)];
         let client = random.within(0..=clients - 1);
@@ -85,6 +104,22 @@ pub(crate) fn draw(random: &mut Random, calls: usize, clients: usize) -> Vec<(In
     fate.push((Duration::from_secs(60), Event::Heal));
     fate.sort_by_key(|(at, _)| *at);
     fate.into_iter().map(|(at, event)| (Instant::ZERO + at, event)).collect()
+}
+
+/// In every other world windows change when calls are under way.
+fn draw_windows(random: &mut Random, fate: &mut Vec<(Duration, Event)>, clients: usize) {
+    if random.one_in(2) {
+        return;
+    }
+    for position in 0..fate.len() {
+        let (start, Event::Start(id)) = fate[position] else { continue };
+        let client = id as usize % clients;
+        let side = [Side::Client, Side::Server][random.within(0..=1)];
+        let parts = [0, 0, 1, 100, 255][random.within(0..=4)];
+        let at = start + random.time(Duration::from_millis(300));
+        fate.push((at, Event::ShrinkWindow { client, side, parts }));
+        fate.push((at + random.time(Duration::from_millis(800)), Event::RestoreWindow { client, side }));
+    }
 }
 
 /// Something that calls need not survive.

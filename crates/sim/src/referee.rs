@@ -14,7 +14,6 @@ const WINDOW_MAX: i64 = (1 << 31) - 1;
 const WINDOW_INITIAL: i64 = 65_535;
 
 const SETTINGS_HEADER_TABLE_SIZE: u16 = 0x1;
-const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 0x4;
 const SETTINGS_MAX_FRAME_SIZE: u16 = 0x5;
 
 /// Knows of a connection what can be seen on the wire, and panics when the engine writes what it may not:
@@ -44,6 +43,8 @@ pub(crate) struct Referee {
     stream_receive_window: i64,
     stream_receive_window_max: i64,
     peer: PeerSettings,
+    /// Whether the last frame taken has left a header block open.
+    peer_block_open: bool,
     /// SETTINGS that were taken and not acknowledged.
     settings_owed: VecDeque<Vec<(u16, u32)>>,
     /// Streams that the peer has reset in what was taken last: what has been written since may have come before.
@@ -59,10 +60,11 @@ pub(crate) struct Referee {
     pub(crate) frames: u64,
 }
 
-/// Whose preface has been seen, and that first SETTINGS were written.
+/// Whose preface has been seen, and whose first SETTINGS.
 #[derive(Default)]
 struct Prefaces {
     taken: bool,
+    settings_taken: bool,
     written: bool,
     settings: bool,
 }
@@ -102,6 +104,7 @@ impl Referee {
             stream_receive_window: stream_window,
             stream_receive_window_max: stream_window + i64::from(growth),
             peer: PeerSettings { initial_window: WINDOW_INITIAL, frame_bytes_max: 16_384 },
+            peer_block_open: false,
             settings_owed: VecDeque::new(),
             resets_taken: Vec::new(),
             pings_owed: VecDeque::new(),
@@ -124,6 +127,11 @@ impl Referee {
             bytes = rest;
         }
         assert!(bytes.is_empty(), "the engine has taken a part of a frame");
+    }
+
+    /// Whether the engine may be shown SETTINGS next: it knows the first ones, and is not within a header block.
+    pub(crate) fn may_take_settings(&self) -> bool {
+        self.prefaces.settings_taken && !self.peer_block_open
     }
 
     /// Looks at what is new in the output.
@@ -183,6 +191,8 @@ impl Referee {
 
     fn on_taken_frame(&mut self, frame: Frame<'_>) {
         let Frame { kind, stream_id, payload, .. } = frame;
+        self.peer_block_open =
+            matches!(kind, wire::HEADERS | wire::CONTINUATION) && !frame.has(wire::END_HEADERS);
         match kind {
             wire::DATA => {
                 self.receive_window -= payload.len() as i64;
@@ -195,6 +205,7 @@ impl Referee {
             }
             wire::RST_STREAM => self.resets_taken.push(stream_id),
             wire::SETTINGS if !frame.has(wire::ACK) => {
+                self.prefaces.settings_taken = true;
                 self.settings_owed.push_back(frame.settings().collect());
             }
             wire::PING if !frame.has(wire::ACK) && payload.len() == 8 => {
@@ -303,7 +314,7 @@ impl Referee {
                 SETTINGS_HEADER_TABLE_SIZE => {
                     self.decoder.set_table_bytes_max((value as usize).min(TABLE_BYTES_INITIAL));
                 }
-                SETTINGS_INITIAL_WINDOW_SIZE => self.peer.initial_window = i64::from(value),
+                wire::SETTINGS_INITIAL_WINDOW_SIZE => self.peer.initial_window = i64::from(value),
                 SETTINGS_MAX_FRAME_SIZE => self.peer.frame_bytes_max = value as usize,
                 _ => {}
             }

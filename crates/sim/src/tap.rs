@@ -34,6 +34,11 @@ impl Tap {
         self.referee.check_credit();
     }
 
+    /// Whether SETTINGS could come next, behind what the end has taken.
+    pub(crate) fn may_take_settings(&self) -> bool {
+        self.referee.may_take_settings()
+    }
+
     /// The end has taken whole frames.
     pub(crate) fn on_taken(&mut self, bytes: &[u8]) {
         self.referee.on_taken(bytes);

@@ -14,6 +14,8 @@ pub(crate) const GOAWAY: u8 = 0x7;
 pub(crate) const WINDOW_UPDATE: u8 = 0x8;
 pub(crate) const CONTINUATION: u8 = 0x9;
 
+pub(crate) const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 0x4;
+
 pub(crate) const ACK: u8 = 0x1;
 pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const END_HEADERS: u8 = 0x4;
@@ -53,6 +55,15 @@ impl<'f> Frame<'f> {
             (u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))
         })
     }
+}
+
+/// SETTINGS with one entry.
+pub(crate) fn settings((id, value): (u16, u32)) -> Vec<u8> {
+    let mut wire = Vec::new();
+    let [v0, v1, v2, v3] = value.to_be_bytes();
+    let [i0, i1] = id.to_be_bytes();
+    write((SETTINGS, 0, 0), 6, &[i0, i1, v0, v1, v2, v3], &mut wire);
+    wire
 }
 
 /// Appends a frame. `length` may be larger than the payload, of which the rest then does not arrive.

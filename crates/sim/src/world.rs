@@ -25,8 +25,8 @@ const STEPS_MAX: u64 = 20_000_000;
 /// drawn from one seed.
 ///
 /// Calls of all kinds start over some seconds; meanwhile links are slow, show single bytes, stall, or are cut at any byte, politely or
-/// not; an end stops reading, for a time or for ever; clocks jump ahead; the server shuts a connection down, and its client makes
-/// another. Then everything heals, and the world must come to rest. After each step it is checked that
+/// not; an end stops reading, for a time or for ever; SETTINGS change windows under way; clocks jump ahead; the server shuts a
+/// connection down, and its client makes another. Then everything heals, and the world must come to rest. After each step it is checked that
 ///
 /// - every call ends exactly once, with the status its plan or its timeout allow, or UNAVAILABLE if its connection was harmed, and
 ///   after all replies if it was answered;
@@ -181,6 +181,15 @@ impl World {
             Event::Start(id) => self.start(id),
             Event::Stall { client, time, there, back } => {
                 self.with_latest(client, |connection, _| connection.stall(now + time, there, back));
+            }
+            Event::ShrinkWindow { client, side, parts } => {
+                self.with_latest(client, |connection, trace| {
+                    connection.shrink_window(now, side, parts, trace);
+                });
+            }
+            Event::RestoreWindow { client, side } => {
+                let of_client = self.connections.iter_mut().filter(|connection| connection.node == client);
+                of_client.for_each(|connection| connection.restore_window(side));
             }
             Event::Cut { client, to, after, ending } => {
                 self.with_latest(client, |connection, _| connection.cut(to, after, ending, &ledger));
