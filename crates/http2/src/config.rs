@@ -38,8 +38,8 @@ pub struct Config {
     pub header_table_bytes_max: u32,
     /// The largest header list taken from the peer: names, values and 32 bytes a field (SETTINGS_MAX_HEADER_LIST_SIZE). A server
     /// answers a larger request with status 431
-    /// ([`answer_too_large_with`](crate::Connection::answer_too_large_with)); any other larger list ends its stream. Default
-    /// 16 KiB.
+    /// ([`answer_too_large_with`](crate::Connection::answer_too_large_with)); any other larger list ends its stream. Whoever
+    /// raises it above [`header_block_bytes_max`](Self::header_block_bytes_max) raises that too. Default 16 KiB.
     pub header_list_bytes_max: u32,
     /// The most fields in a header list; more is treated like a list that is too large. Default 256.
     pub header_fields_max: u32,

@@ -10,6 +10,8 @@ mod flow_control;
 mod held;
 mod hpack;
 mod lifecycle;
+mod limits;
+mod metadata;
 mod peer;
 mod requests;
 mod service;
