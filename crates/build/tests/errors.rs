@@ -21,7 +21,7 @@ fn assert_error(file: &str, line: usize, column: usize, reason: &str) {
 }
 
 #[test]
-fn syntax_error_has_file_line_column_and_reason() {
+fn r74_syntax_error_has_file_line_column_and_reason() {
     assert_error("syntax.proto", 4, 15, "expected '=', but found '1'");
 }
 

@@ -263,7 +263,7 @@ fn compile_writes_each_package_the_include_file_and_the_descriptors() {
 const ALONE: &str = "FULMAR_BUILD_TEST_ALONE";
 
 #[test]
-fn generation_needs_no_program_and_writes_only_to_its_output_folder() {
+fn r74_generation_needs_no_program_and_writes_only_to_its_output_folder() {
     if std::env::var_os(ALONE).is_some() {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alone");
         fulmar_build::compile_protos(&[folder.join("in/helloworld.proto")], &[folder.join("in")]).unwrap();
@@ -277,7 +277,7 @@ fn generation_needs_no_program_and_writes_only_to_its_output_folder() {
     set_read_only(&input, true);
 
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "generation_needs_no_program_and_writes_only_to_its_output_folder"])
+        .args(["--exact", "r74_generation_needs_no_program_and_writes_only_to_its_output_folder"])
         .env_clear()
         .env(ALONE, "1")
         .env("PATH", "")

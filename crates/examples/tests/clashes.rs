@@ -1,5 +1,5 @@
 //! The code generated for names that clash, with Rust or with each other (`crates/build/tests/protos/clashes`), compiles
-//! without a warning, and its methods go where their names of the `.proto` say.
+//! without a warning, and its methods go where their names of the `.proto` say: field case R73.
 
 #![deny(warnings)]
 // Nothing here is exported, so the first two would be about this file, not about the generated code. The third is not on by
@@ -12,6 +12,27 @@ mod corpus {
 
 use corpus::clashes::{service_names, well_known};
 use fulmar::{Channel, Duplex, LocalReactor, Replies, Request, Response, Server, Status, Streaming};
+
+/// The corpus, as it is compiled here.
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../build/tests/protos/clashes");
+
+/// What the case names is in the corpus; that it compiles is why this test runs at all.
+#[test]
+fn r73_the_corpus_has_every_name_of_the_case() -> Outcome {
+    let mut corpus = String::new();
+    for entry in std::fs::read_dir(CORPUS)? {
+        corpus += &std::fs::read_to_string(entry?.path())?;
+    }
+    let rpcs = ["Connect", "New", "Clone", "Drop", "Call", "Self", "Type", "Async"];
+    let rpcs = rpcs.map(|name| format!("rpc {name}("));
+    let services = ["service Sync ", "service Send ", "service Echo { rpc Echo(echo)"];
+    let others = ["package clashes.nested.type.async.v1;", "package clashes.nested.mod;", "oneof body {"];
+    let empty = ["rpc Unary(google.protobuf.Empty) returns (google.protobuf.Empty)"];
+    for wanted in rpcs.iter().map(String::as_str).chain(services).chain(others).chain(empty) {
+        assert!(corpus.contains(wanted), "{wanted}");
+    }
+    Ok(())
+}
 
 /// Implements services whose names are also those of traits and types that the generated code needs.
 struct Everything;
@@ -105,7 +126,7 @@ fn with_channel(call: impl AsyncFnOnce(Channel) -> Outcome) -> Outcome {
 }
 
 #[test]
-fn services_named_like_what_the_code_needs_are_called() -> Outcome {
+fn r73_services_named_like_what_the_code_needs_are_called() -> Outcome {
     let echo = || service_names::Echo { content: Some(service_names::echo::Content::Text("here".into())) };
     with_channel(async |channel| {
         let client = service_names::self_client::SelfClient::new(channel.clone());
@@ -120,7 +141,7 @@ fn services_named_like_what_the_code_needs_are_called() -> Outcome {
 }
 
 #[test]
-fn well_known_types_travel_as_types_of_rust() -> Outcome {
+fn r73_well_known_types_travel_as_types_of_rust() -> Outcome {
     with_channel(async |channel| {
         let client = well_known::well_known_client::WellKnownClient::new(channel);
         client.unary(()).await?;
