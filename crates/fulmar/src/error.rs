@@ -2,23 +2,35 @@
 
 use std::fmt;
 
-use fulmar_grpc::Status;
+use fulmar_grpc::{Code, Status};
 
 /// A channel could not be made or connected.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     endpoint: String,
+    code: Code,
     reason: String,
 }
 
 impl ConnectError {
     pub(crate) fn new(endpoint: &str, reason: impl Into<String>) -> Self {
-        Self { endpoint: endpoint.to_owned(), reason: reason.into() }
+        Self { endpoint: endpoint.to_owned(), code: Code::Unavailable, reason: reason.into() }
+    }
+
+    /// The same with the code and text of a status.
+    pub(crate) fn from_status(endpoint: &str, status: &Status) -> Self {
+        Self { endpoint: endpoint.to_owned(), code: status.code(), reason: status.message().to_owned() }
     }
 
     /// The endpoint, as it was given.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// What calls say that needed the connection: [`Code::Unavailable`], unless a [`Resolve`](crate::Resolve) of one's own says
+    /// otherwise.
+    pub fn code(&self) -> Code {
+        self.code
     }
 
     /// What happened.
@@ -37,7 +49,7 @@ impl std::error::Error for ConnectError {}
 
 impl From<ConnectError> for Status {
     fn from(error: ConnectError) -> Self {
-        Self::unavailable(error.to_string()).with_source(std::sync::Arc::new(error))
+        Self::new(error.code, error.to_string()).with_source(std::sync::Arc::new(error))
     }
 }
 

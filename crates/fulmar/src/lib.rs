@@ -49,6 +49,7 @@
 pub mod blocking;
 mod call;
 mod client;
+mod control_plane;
 mod counts;
 mod encoded;
 mod error;
@@ -69,7 +70,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 pub use call::{CallEnd, Cancellation, Duplex, Replies, Requests, Streaming, Upload};
-pub use client::{Channel, ChannelBuilder, ClientReactor};
+pub use client::{Channel, ChannelBuilder, ClientReactor, Resolve};
 pub use counts::{ChannelCounts, Counts};
 pub use encoded::Encoded;
 pub use error::{ConnectError, ServerError};

@@ -92,10 +92,10 @@ impl std::fmt::Debug for LocalReactor {
 /// Refuses what would stop the reactor of the calling thread.
 ///
 /// # Errors
-/// `FAILED_PRECONDITION` on a reactor's thread.
+/// `INTERNAL` on a reactor's thread.
 pub(crate) fn refuse_on_reactor(what: &str) -> Result<(), Status> {
     if fulmar_reactor::on_reactor_thread() {
-        return Err(Status::failed_precondition(format!(
+        return Err(Status::internal(format!(
             "{what} on a reactor's thread (in a handler?) would stop that reactor: use the async Channel there"
         )));
     }

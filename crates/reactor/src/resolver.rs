@@ -1,4 +1,6 @@
 use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::panic::{self, AssertUnwindSafe};
@@ -134,8 +136,8 @@ impl Drop for Resolver {
     }
 }
 
-impl std::fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver").finish_non_exhaustive()
     }
 }
@@ -145,7 +147,9 @@ impl Shared {
         while let Some(Job { host, port, on_done }) = self.next() {
             // A resolver or a callback that panics must not keep the other names waiting. Nothing of ours is shared with it, and the
             // panic hook has told the user.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| on_done(self.look_up(&host, port))));
+            let resolved = panic::catch_unwind(AssertUnwindSafe(|| self.look_up(&host, port)))
+                .unwrap_or_else(|_| Err(unresolved(&host, io::Error::other("the resolver panicked"))));
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| on_done(resolved)));
         }
     }
 
@@ -172,17 +176,42 @@ impl Shared {
 
     fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match self.resolve.resolve(host, port) {
-            Ok(addresses) if addresses.is_empty() => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("resolve {host}: the name has no address"),
-            )),
+            Ok(addresses) if addresses.is_empty() => {
+                Err(unresolved(host, io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+            }
             Ok(addresses) => Ok(addresses),
-            Err(error) => Err(io::Error::new(error.kind(), format!("resolve {host}: {error}"))),
+            Err(error) => Err(unresolved(host, error)),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a name has no addresses. The source is what the resolver said, whatever type it has.
+#[derive(Debug)]
+struct Unresolved {
+    host: String,
+    error: io::Error,
+}
+
+fn unresolved(host: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), Unresolved { host: host.to_owned(), error })
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "resolve {}: {}", self.host, self.error)
+    }
+}
+
+impl Error for Unresolved {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self.error.get_ref() {
+            Some(inner) => Some(inner),
+            None => Some(&self.error),
+        }
     }
 }
 
@@ -244,6 +273,44 @@ mod tests {
             |host| resolver.resolve_within(host, 1, PATIENCE).expect_err("it has no address").to_string();
         assert_eq!(error("nowhere"), "resolve nowhere: no such name");
         assert_eq!(error("0.test"), "resolve 0.test: the name has no address");
+    }
+
+    #[test]
+    fn what_the_resolver_said_is_the_source_of_the_error() {
+        #[derive(Debug)]
+        struct Odd;
+        impl fmt::Display for Odd {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("odd")
+            }
+        }
+        impl Error for Odd {}
+        struct Fails;
+        impl Resolve for Fails {
+            fn resolve(&self, _host: &str, _port: u16) -> io::Result<Vec<SocketAddr>> {
+                Err(io::Error::other(Odd))
+            }
+        }
+        let error = Resolver::new(Fails).resolve_within("a", 1, PATIENCE).expect_err("it always does");
+        assert_eq!(error.to_string(), "resolve a: odd");
+        assert!(error.source().is_some_and(|source| source.is::<Odd>()));
+    }
+
+    #[test]
+    fn a_resolver_that_panics_is_an_error_and_answers_the_next() {
+        struct Panics;
+        impl Resolve for Panics {
+            fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+                if host == "panic.test" {
+                    panic::resume_unwind(Box::new("on purpose"));
+                }
+                Table.resolve(host, port)
+            }
+        }
+        let resolver = Resolver::new(Panics);
+        let error = resolver.resolve_within("panic.test", 1, PATIENCE).expect_err("it panics");
+        assert_eq!(error.to_string(), "resolve panic.test: the resolver panicked");
+        assert!(resolver.resolve_within("2.test", 1, PATIENCE).is_ok());
     }
 
     #[test]

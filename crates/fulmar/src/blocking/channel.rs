@@ -14,13 +14,13 @@ use super::{Duplex, Streaming, Upload};
 use crate::call::cell::CellState;
 use crate::call::{CallCell, CellShape, CellShelf, Inbound};
 use crate::client::endpoint::{ClientEndpoint, Command, NO_SETTINGS};
+use crate::client::resolve::unresolved;
 use crate::client::target::Target;
 use crate::client::{
     ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply, share_of,
 };
 use crate::counts::Counts;
 use crate::error::ConnectError;
-use crate::host::resolver;
 use crate::local::refuse_on_reactor;
 use crate::metadata_lease::{MetadataLease, MetadataShelf};
 use crate::payload::Payload;
@@ -86,7 +86,7 @@ impl Channel {
     pub fn with(settings: ChannelBuilder) -> Result<Self, ConnectError> {
         let (target, config, _reactor) = settings.into_parts()?;
         refuse_on_reactor("connecting a blocking channel")
-            .map_err(|status| ConnectError::new(&target.uri, status.message()))?;
+            .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
         let spec = Arc::new(ChannelSpec::new(0, Place::Tcp(target.clone()), config));
         let mut channel = Self {
             target,
@@ -121,7 +121,7 @@ impl Channel {
     ///
     /// # Errors
     /// The server's status; `DEADLINE_EXCEEDED` when the request's timeout has passed; `UNAVAILABLE` when there is no
-    /// connection; `FAILED_PRECONDITION` on a reactor's thread.
+    /// connection; `INTERNAL` on a reactor's thread.
     pub fn unary<Req: Payload, Resp: Payload>(
         &mut self,
         path: &str,
@@ -152,7 +152,7 @@ impl Channel {
     /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when there is no connection; `FAILED_PRECONDITION` on a reactor's thread.
+    /// `UNAVAILABLE` when there is no connection; `INTERNAL` on a reactor's thread.
     pub fn client_streaming<Req: Payload, Resp: Payload>(
         &mut self,
         path: &str,
@@ -166,7 +166,7 @@ impl Channel {
     /// Calls a method that streams both ways. The request carries metadata and deadline only.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when there is no connection; `FAILED_PRECONDITION` on a reactor's thread.
+    /// `UNAVAILABLE` when there is no connection; `INTERNAL` on a reactor's thread.
     pub fn bidi<Req: Payload, Resp: Payload>(
         &mut self,
         path: &str,
@@ -238,7 +238,9 @@ impl Channel {
     fn open(&self, connect_by: Instant) -> Result<Connection, ConnectError> {
         let fail = |reason: String| ConnectError::new(&self.target.uri, reason);
         let mut last_error = "the name has no addresses".to_owned();
-        let addresses = self.addresses(connect_by).map_err(fail)?;
+        let addresses = self
+            .addresses(connect_by)
+            .map_err(|status| ConnectError::from_status(&self.target.uri, &status))?;
         for (tried, &address) in addresses.iter().enumerate() {
             let left = time_left(connect_by);
             if left.is_zero() && tried > 0 {
@@ -253,13 +255,14 @@ impl Channel {
         Err(fail(last_error))
     }
 
-    fn addresses(&self, connect_by: Instant) -> Result<Vec<SocketAddr>, String> {
+    fn addresses(&self, connect_by: Instant) -> Result<Vec<SocketAddr>, Status> {
         if let Some(address) = self.target.literal_address() {
             return Ok(vec![address]);
         }
-        resolver()
+        self.config()
+            .resolver()
             .resolve_within(&self.target.host, self.target.port, time_left(connect_by))
-            .map_err(|error| format!("the name cannot be resolved: {error}"))
+            .map_err(|error| unresolved(&error))
     }
 
     fn open_at(&self, address: SocketAddr, by: Instant) -> Result<Connection, String> {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulmar_grpc::Code;
-use fulmar_reactor::Mailbox;
+use fulmar_grpc::Status;
+use fulmar_reactor::{Mailbox, Resolver};
 
+use super::resolve::{Resolve, resolver_of};
 use super::target::Target;
 use super::{ClientReactor, PendingCall};
 use crate::call::{CallCell, CellShelf};
@@ -85,6 +86,18 @@ pub(crate) struct ChannelConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waiting_calls_max: usize,
+    /// The user's, if there is one.
+    resolver: Option<Arc<Resolver>>,
+}
+
+impl ChannelConfig {
+    /// What turns the name of the endpoint into addresses.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        match &self.resolver {
+            Some(resolver) => resolver,
+            None => host::resolver(),
+        }
+    }
 }
 
 impl Channel {
@@ -103,6 +116,7 @@ impl Channel {
             endpoint: endpoint.as_ref().to_owned(),
             config: ChannelConfig::default(),
             reactor: None,
+            user_agent: String::new(),
         }
     }
 
@@ -126,11 +140,11 @@ impl Channel {
     /// As [`connect`](Self::connect).
     pub async fn ready(&self) -> Result<(), ConnectError> {
         let cell = self.take_cell();
-        let fail = |reason: &str| ConnectError::new(self.inner.spec.name(), reason);
-        self.submit(PendingCall::probe(cell.clone())).map_err(|status| fail(status.message()))?;
+        let fail = |status: Status| ConnectError::from_status(self.inner.spec.name(), &status);
+        self.submit(PendingCall::probe(cell.clone())).map_err(fail)?;
         let status = poll_fn(|cx| cell.poll_status(cx)).await;
         self.give_cell(cell);
-        if status.code() == Code::Ok { Ok(()) } else { Err(fail(status.message())) }
+        if status.is_ok() { Ok(()) } else { Err(fail(status)) }
     }
 
     /// How much the callers of this channel and of its clones have in use. The reactors under it have [counts](crate::Counts) of
@@ -143,7 +157,7 @@ impl Channel {
     ///
     /// # Errors
     /// `UNAVAILABLE` when no reactor could be started or the in-process server is not running.
-    pub(crate) fn submit(&self, pending: PendingCall) -> Result<(), fulmar_grpc::Status> {
+    pub(crate) fn submit(&self, pending: PendingCall) -> Result<(), Status> {
         let spec = self.inner.spec.clone();
         let letter = Letter::Start { spec, pending };
         let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return Ok(()) };
@@ -204,7 +218,7 @@ impl Home {
     ///
     /// # Errors
     /// `UNAVAILABLE` when no reactor could be started.
-    fn send(&mut self, letter: Letter) -> Result<Option<Letter>, fulmar_grpc::Status> {
+    fn send(&mut self, letter: Letter) -> Result<Option<Letter>, Status> {
         let letter = match self {
             Self::Given(reactor) => return Ok(reactor.try_send(letter).err()),
             Self::Shared(None) => letter,
@@ -282,6 +296,7 @@ impl Default for ChannelConfig {
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
             waiting_calls_max: WAITING_CALLS_MAX,
+            resolver: None,
         }
     }
 }
@@ -308,7 +323,11 @@ pub struct ChannelBuilder {
     endpoint: String,
     config: ChannelConfig,
     reactor: Option<ClientReactor>,
+    user_agent: String,
 }
+
+/// The longest name of a program in the user agent, in bytes: it goes with every call, and must not use up its header list.
+const USER_AGENT_BYTES_MAX: usize = 256;
 
 impl ChannelBuilder {
     /// How long a connection may take, name resolution and the server's SETTINGS included. 20 s by default.
@@ -352,6 +371,20 @@ impl ChannelBuilder {
         self
     }
 
+    /// What turns the name of the endpoint into addresses, instead of the resolver of the operating system. It is not asked about
+    /// literal addresses.
+    pub fn resolver(mut self, resolve: impl Resolve) -> Self {
+        self.config.resolver = Some(Arc::new(resolver_of(resolve)));
+        self
+    }
+
+    /// What the program calls itself, such as `shop/1.4`: it stands in the `user-agent` of each request, in front of the name of
+    /// this library. At most 256 bytes of printable ASCII; making the channel fails otherwise.
+    pub fn user_agent(mut self, name: impl Into<String>) -> Self {
+        self.user_agent = name.into();
+        self
+    }
+
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.grpc.http2 = config;
@@ -377,13 +410,24 @@ impl ChannelBuilder {
     /// Makes the channel; its first call connects.
     ///
     /// # Errors
-    /// An endpoint that is none.
+    /// An endpoint that is none, a user agent that is none.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let (target, config, reactor) = self.into_parts()?;
         Ok(Channel::new(Place::Tcp(target), config, reactor))
     }
 
-    pub(crate) fn into_parts(self) -> Result<(Target, ChannelConfig, Option<ClientReactor>), ConnectError> {
+    pub(crate) fn into_parts(
+        mut self,
+    ) -> Result<(Target, ChannelConfig, Option<ClientReactor>), ConnectError> {
+        let name = self.user_agent.trim();
+        if name.len() > USER_AGENT_BYTES_MAX || !name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
+            let reason =
+                format!("the user agent is not printable ASCII of at most {USER_AGENT_BYTES_MAX} bytes");
+            return Err(ConnectError::new(&self.endpoint, reason));
+        }
+        if !name.is_empty() {
+            self.config.grpc.user_agent = format!("{name} {}", self.config.grpc.user_agent).into();
+        }
         Ok((Target::parse(&self.endpoint)?, self.config, self.reactor))
     }
 }

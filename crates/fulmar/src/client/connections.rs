@@ -13,9 +13,11 @@ use fulmar_grpc::Status;
 use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
 
 use super::endpoint::{ClientEndpoint, Command};
+use super::resolve::unresolved;
 use super::{ChannelSpec, PendingCall, Place, Return, WaitingCalls};
 use crate::counts::Counts;
-use crate::host::{Core, Letter, RoofCommand, RoofTransport, resolver};
+use crate::error::ConnectError;
+use crate::host::{Core, Letter, RoofCommand, RoofTransport};
 
 /// How many connections in a row may end under a call that was not begun, before the call is given up. It never left this end, so
 /// that gRPC sets no limit (PROTOCOL "transparent retry"); this one keeps a server that accepts connections and ends them at once
@@ -39,7 +41,7 @@ struct ChannelState {
     addresses: VecDeque<SocketAddr>,
     /// When the attempt to connect is given up.
     connect_by: Instant,
-    last_error: Option<String>,
+    last_error: Option<Status>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +100,7 @@ impl Connections {
         };
         match resolved {
             Ok(addresses) => channel.addresses = addresses.into(),
-            Err(error) => channel.last_error = Some(format!("the name cannot be resolved: {error}")),
+            Err(error) => channel.last_error = Some(unresolved(&error)),
         }
         channel.dial_next(core);
     }
@@ -125,7 +127,7 @@ impl Connections {
             for pending in endpoint.take_waiting() {
                 channel.waiting.push_back(pending);
             }
-            channel.last_error = Some(closed.text.to_string());
+            channel.last_error = Some(Status::unavailable(closed.text.clone()));
             channel.dial_next(core);
             return channel.arm(core);
         }
@@ -144,7 +146,7 @@ impl Connections {
         let now = core.now();
         channel.waiting.expire(now);
         if channel.stage == Stage::Resolving && channel.connect_by <= now {
-            channel.last_error = Some("the name was not resolved in time".to_owned());
+            channel.last_error = Some(Status::unavailable("the name was not resolved in time"));
             channel.addresses.clear();
             channel.dial_next(core);
         }
@@ -259,7 +261,7 @@ impl ChannelState {
                     self.stage = Stage::Resolving;
                     let (mailbox, channel) = (core.mailbox(), spec.id);
                     let on_done = move |resolved| mailbox.send(Letter::Resolved { channel, resolved });
-                    resolver().resolve(&target.host, target.port, Box::new(on_done));
+                    spec.config.resolver().resolve(&target.host, target.port, Box::new(on_done));
                 }
             },
         }
@@ -275,21 +277,23 @@ impl ChannelState {
             return;
         }
         self.stage = Stage::Idle;
-        let reason = self.last_error.take().unwrap_or_else(|| match left {
-            Duration::ZERO => format!("not connected within {:?}", self.spec.config.connect_timeout),
-            _ => "the name has no addresses".to_owned(),
+        let failure = self.last_error.take().unwrap_or_else(|| match left {
+            Duration::ZERO => {
+                Status::unavailable(format!("not connected within {:?}", self.spec.config.connect_timeout))
+            }
+            _ => Status::unavailable("the name has no addresses"),
         });
-        self.fail_waiting(&reason);
+        self.fail_waiting(&failure);
     }
 
-    fn fail_waiting(&mut self, reason: &str) {
+    fn fail_waiting(&mut self, failure: &Status) {
         while let Some(pending) = self.waiting.pop_front() {
             // Who asks for the connection alone names the endpoint itself.
-            let text = match pending.is_probe() {
-                true => reason.to_owned(),
-                false => format!("cannot connect to {}: {reason}", self.spec.name()),
-            };
-            pending.end(Status::unavailable(text));
+            if pending.is_probe() {
+                pending.end(failure.clone());
+            } else {
+                pending.end(ConnectError::from_status(self.spec.name(), failure).into());
+            }
         }
     }
 
@@ -343,7 +347,7 @@ impl Connections {
             }
             None => {
                 channel.stage = Stage::Idle;
-                channel.fail_waiting("the server is not running");
+                channel.fail_waiting(&Status::unavailable("the server is not running"));
                 false
             }
         }

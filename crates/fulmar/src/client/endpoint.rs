@@ -194,7 +194,7 @@ impl ClientEndpoint {
                 self.going_away = true;
                 self.not_processed.give_back(self.spec.id, pending);
             }
-            StartError::InvalidPath => pending.end(Status::invalid_argument(error.to_string())),
+            StartError::InvalidPath => pending.end(Status::internal(error.to_string())),
             error => pending.end(Status::resource_exhausted(format!("the call cannot be sent: {error}"))),
         }
         Ok(())

@@ -7,6 +7,7 @@ mod connections;
 pub(crate) mod endpoint;
 mod pending;
 pub(crate) mod reply;
+pub(crate) mod resolve;
 pub(crate) mod target;
 mod waiting;
 
@@ -15,4 +16,5 @@ pub use channel::{Channel, ChannelBuilder};
 pub(crate) use channel::{ChannelConfig, ChannelSpec, Place};
 pub(crate) use connections::{Connections, share_of};
 pub(crate) use pending::{PendingCall, Return};
+pub use resolve::Resolve;
 pub(crate) use waiting::WaitingCalls;

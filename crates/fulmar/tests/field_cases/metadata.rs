@@ -224,3 +224,33 @@ fn r64_a_message_longer_than_the_peer_takes_is_cut() {
     assert!(!status.message().is_empty() && status.message().chars().all(|character| character == 'é'));
     assert_eq!(status.metadata(), MetadataMap::EMPTY);
 }
+
+/// Feature 32: the program in front of the library.
+#[test]
+fn the_user_agent_names_the_program_and_the_library() {
+    let server = RawServer::bind();
+    let builder = |name: &str| Channel::builder(server.endpoint()).user_agent(name);
+    let library = concat!("fulmar/", env!("CARGO_PKG_VERSION"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (name, sent) in
+                [("", library.to_owned()), (" shop/1.4 (beta) ", format!("shop/1.4 (beta) {library}"))]
+            {
+                let mut peer = server.accept(&[]);
+                let call = peer.until(|frame| frame.kind == HEADERS);
+                assert_eq!(call.field("user-agent"), Some(sent.as_str()), "{name:?}");
+                assert_eq!(all(&call.fields, "user-agent").len(), 1);
+                peer.reply(call.stream, b"");
+                peer.expect_end();
+            }
+        });
+        for name in ["", " shop/1.4 (beta) "] {
+            let channel = builder(name).build().unwrap();
+            block_on(channel.unary::<Raw, Raw>(U, Raw::default())).unwrap();
+        }
+    });
+    for name in ["caf\u{e9}", "a\r\nx: y", "tab\there", &"x".repeat(257)] {
+        let error = builder(name).build().unwrap_err();
+        assert!(error.reason().contains("user agent"), "{error}");
+    }
+}

@@ -320,9 +320,7 @@ impl CellState {
     /// Whether a message may be sent without waiting.
     pub(crate) fn check_room(&mut self) -> Poll<Result<(), Status>> {
         if self.outbound_ended {
-            return Poll::Ready(Err(Status::failed_precondition(
-                "sending was already finished on this call",
-            )));
+            return Poll::Ready(Err(Status::internal("sending was already finished on this call")));
         }
         match &self.status {
             Some(status) if status.code() == Code::Ok => Poll::Ready(Err(Status::cancelled(
