@@ -12,6 +12,8 @@ pub struct Decoder {
     table_bytes_max: usize,
     /// Set while the next block has to begin with a size update, to no more than this (RFC 7541 §4.2).
     update_owed: Option<usize>,
+    /// Counts the changes of the table.
+    version: u64,
 }
 
 /// How much of one header block is kept. A block that crosses one of these limits is decoded to its end, to keep the dynamic
@@ -39,7 +41,7 @@ impl Decoder {
     /// follows by [`set_table_bytes_max`](Self::set_table_bytes_max) when the peer has acknowledged it.
     pub fn new(table_bytes_max: usize) -> Self {
         let table = DynamicTable::new(table_bytes_max);
-        Self { table_bytes_max: table.size_max(), table, update_owed: None }
+        Self { table_bytes_max: table.size_max(), table, update_owed: None, version: 1 }
     }
 
     /// Puts the SETTINGS_HEADER_TABLE_SIZE in force that this end has sent and the peer has acknowledged. At most
@@ -87,6 +89,12 @@ impl Decoder {
         Ok(())
     }
 
+    /// Tells states of the dynamic table apart: a block that was decoded without changing this number decodes to the same fields
+    /// again for as long as the number stays. `None` while the next block has to begin with a size update.
+    pub fn version(&self) -> Option<u64> {
+        self.update_owed.is_none().then_some(self.version)
+    }
+
     /// The dynamic table's size in bytes (RFC 7541 §4.1).
     pub fn table_bytes(&self) -> usize {
         self.table.size()
@@ -115,6 +123,7 @@ impl Decoder {
                 return Err(DecodeErrorKind::SizeUpdateTooLarge { size, limit }.at(offset));
             }
             self.table.set_size_max(size);
+            self.version += 1;
         }
         match self.update_owed {
             Some(_) => Err(DecodeErrorKind::SizeUpdateMissing.at(0)),
@@ -171,11 +180,13 @@ impl Decoder {
         if (name, value) != (Decoded::Whole, Decoded::Whole) {
             into.set_overflow(Overflow::String);
             if indexing == Indexing::Incremental {
+                self.version += 1;
                 self.table.clear();
             }
         } else {
             let (name, value) = into.tail().split_at(name_bytes);
             if indexing == Indexing::Incremental {
+                self.version += 1;
                 self.table.insert(name, value);
             }
             if into.admits(name_bytes, into.tail().len() - name_bytes, limits) {

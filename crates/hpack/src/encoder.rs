@@ -2,7 +2,8 @@ use crate::dynamic_table::DynamicTable;
 use crate::hash::{combine, hash};
 use crate::match_index::{FieldHash, MatchIndex};
 use crate::static_table::{self, STATIC_COUNT, StaticName};
-use crate::{Field, Indexing, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, huffman, integer};
+use crate::template::TEMPLATE_BYTES_MAX;
+use crate::{Field, Indexing, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, Template, huffman, integer};
 
 /// Encodes the header blocks that leave on one connection, in their order.
 ///
@@ -19,6 +20,8 @@ pub struct Encoder {
     peer_table_bytes_max: usize,
     /// The least that the table was allowed to be since the last block, where that is below what the peer believes.
     smallest_pending: Option<usize>,
+    /// Counts the changes of the table, from 1 on: what was encoded under a version is the same bytes as long as it lasts.
+    version: u64,
 }
 
 impl Encoder {
@@ -31,6 +34,7 @@ impl Encoder {
             table_bytes_max: table_bytes_max.min(TABLE_BYTES_MAX),
             peer_table_bytes_max: TABLE_BYTES_INITIAL,
             smallest_pending: None,
+            version: 1,
         };
         encoder.note_smallest();
         encoder
@@ -45,10 +49,62 @@ impl Encoder {
 
     /// Appends one whole header block to `out`. The blocks have to reach the peer in the order in which they were encoded,
     /// and all of them, because each may depend on the ones before.
+    ///
+    /// The same as [`begin_block`](Self::begin_block) and [`append`](Self::append).
     pub fn encode<'f>(&mut self, fields: impl IntoIterator<Item = Field<'f>>, out: &mut Vec<u8>) {
-        self.encode_size_updates(out);
+        self.begin_block(out);
+        self.append(fields, out);
+    }
+
+    /// Begins a header block whose fields follow in parts.
+    pub fn begin_block(&mut self, out: &mut Vec<u8>) {
+        let size_max = self.allowed_size();
+        if self.smallest_pending.is_some() || size_max != self.table.size_max() {
+            self.encode_size_updates(size_max, out);
+        }
+    }
+
+    /// Appends fields to the block in hand.
+    pub fn append<'f>(&mut self, fields: impl IntoIterator<Item = Field<'f>>, out: &mut Vec<u8>) {
         for field in fields {
             self.encode_field(field, out);
+        }
+    }
+
+    /// Appends fields to the block in hand that `template` stands for: always the same ones, on this encoder only.
+    ///
+    /// ```
+    /// use fulmar_hpack::{Encoder, Field, Template, TABLE_BYTES_INITIAL};
+    ///
+    /// let mut encoder = Encoder::new(TABLE_BYTES_INITIAL);
+    /// let mut request = Template::new();
+    /// let mut block = Vec::new();
+    /// for _ in 0..3 {
+    ///     block.clear();
+    ///     encoder.begin_block(&mut block);
+    ///     encoder.append_known(&mut request, || [Field::new(b":method", b"POST"), Field::new(b"te", b"trailers")], &mut block);
+    /// }
+    /// assert_eq!(block, [0x83, 0xbe]); // the third time, nothing was looked up
+    /// ```
+    #[inline]
+    pub fn append_known<'f, I>(
+        &mut self,
+        template: &mut Template,
+        fields: impl FnOnce() -> I,
+        out: &mut Vec<u8>,
+    ) where
+        I: IntoIterator<Item = Field<'f>>,
+    {
+        if template.version == self.version {
+            return out.extend_from_slice(&template.bytes);
+        }
+        let (start, version) = (out.len(), self.version);
+        self.append(fields(), out);
+        let encoded = &out[start..];
+        if self.version == version && encoded.len() <= TEMPLATE_BYTES_MAX {
+            template.bytes.clear();
+            template.bytes.extend_from_slice(encoded);
+            template.version = version;
         }
     }
 
@@ -112,12 +168,13 @@ impl Encoder {
         if inserts {
             self.table.insert(field.name, field.value);
             self.index.on_insert(&self.table, hash);
+            self.version += 1;
         }
     }
 
     /// Tells the peer how small the table was, and how large it is (RFC 7541 §4.2, §6.3).
-    fn encode_size_updates(&mut self, out: &mut Vec<u8>) {
-        let size_max = self.allowed_size();
+    #[cold]
+    fn encode_size_updates(&mut self, size_max: usize, out: &mut Vec<u8>) {
         if let Some(smallest) = self.smallest_pending.take() {
             self.set_table_size(smallest, out);
         }
@@ -129,6 +186,7 @@ impl Encoder {
     fn set_table_size(&mut self, size: usize, out: &mut Vec<u8>) {
         integer::encode(size, 5, 0x20, out);
         self.table.set_size_max(size);
+        self.version += 1;
         if self.table.len() == 0 {
             self.index.clear();
         }

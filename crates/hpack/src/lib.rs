@@ -36,6 +36,7 @@ mod huffman;
 mod integer;
 mod match_index;
 mod static_table;
+mod template;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use encoder::Encoder;
 pub use error::{DecodeError, DecodeErrorKind};
 pub use field::{Field, Indexing};
 pub use field_list::{FieldList, Fields, Overflow};
+pub use template::Template;
 
 /// Bytes of the dynamic table at the start of a connection, in each direction, until a SETTINGS_HEADER_TABLE_SIZE is in force
 /// (RFC 9113 §6.5.2).

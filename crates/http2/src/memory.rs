@@ -6,6 +6,7 @@ use fulmar_base::{Output, Pool};
 use fulmar_hpack::{Decoder, Encoder, FieldList, TABLE_BYTES_INITIAL};
 
 use crate::frame::HEAD_BYTES;
+use crate::known::KnownSections;
 use crate::settings::within_bounds;
 use crate::streams::Streams;
 use crate::waiting::Waiting;
@@ -30,6 +31,8 @@ pub struct Memory {
     pub connection: usize,
     /// The compression tables of both directions.
     pub compression: usize,
+    /// Header sections that the peer sends again and again.
+    pub sections: usize,
     /// The fields of the last header section.
     pub fields: usize,
     /// The header block whose CONTINUATION frames are still to come.
@@ -48,10 +51,11 @@ pub struct Memory {
 
 impl Memory {
     /// The parts with their names, in the order in which they are printed.
-    pub const fn parts(&self) -> [(&'static str, usize); 9] {
+    pub const fn parts(&self) -> [(&'static str, usize); 10] {
         [
             ("connection", self.connection),
             ("compression", self.compression),
+            ("sections", self.sections),
             ("fields", self.fields),
             ("header_block", self.header_block),
             ("streams", self.streams),
@@ -108,6 +112,7 @@ impl Config {
             connection: size_of::<Connection>() + Connection::PINGS_BYTES_MAX,
             compression: Decoder::memory_bytes_max(table_bytes_max)
                 + Encoder::memory_bytes_max(table_bytes_max),
+            sections: KnownSections::memory_bytes_max(),
             fields: FieldList::memory_bytes_max(&config.decode_limits(), table_bytes_max),
             header_block: Pool::block_bytes(config.header_block_bytes_max as usize),
             streams: Streams::memory_bytes_max(streams),

@@ -7,11 +7,12 @@ use fulmar_base::{Block, Env, Fault};
 use fulmar_hpack::{Field, Overflow};
 
 use super::receive::Found;
-use super::send::list_size;
 use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
+use crate::known::Kind;
+use crate::section::{Plain, list_bytes};
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::tuning::Pace;
@@ -61,14 +62,14 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Option<Event<'static>>, Error> {
         let HeadersPayload { fragment, self_dependent } = HeadersPayload::parse(&head, payload)?;
-        let opens = self.find(head.stream_id) == Found::Idle;
-        if opens && (self.role == Role::Client || head.stream_id.is_multiple_of(2)) {
+        let found = self.find(head.stream_id);
+        if found == Found::Idle && (self.role == Role::Client || head.stream_id.is_multiple_of(2)) {
             return Err(Error::protocol("HEADERS on a stream that the peer may not open"));
         }
         let opening =
             Opening { stream_id: head.stream_id, end_stream: head.has(flag::END_STREAM), self_dependent };
         if head.has(flag::END_HEADERS) {
-            return self.on_header_block(env, opening, fragment);
+            return self.on_header_block(env, opening, found, fragment);
         }
         self.check_header_block(fragment.len(), 0)?;
         let mut bytes = env.pool.take(fragment.len());
@@ -97,7 +98,8 @@ impl Connection {
         }
         let Some(HeaderBlock { opening, bytes, .. }) = self.header_block.take() else { return Ok(None) };
         self.timers.stop(Timer::HeaderBlock);
-        let result = self.on_header_block(env, opening, &bytes);
+        let found = self.find(opening.stream_id);
+        let result = self.on_header_block(env, opening, found, &bytes);
         env.pool.give(bytes);
         result
     }
@@ -114,24 +116,67 @@ impl Connection {
         Ok(())
     }
 
-    /// A whole header block. It is decoded whatever becomes of it, so that the compression table stays in step.
+    /// A whole header block. It is decoded whatever becomes of it, so that the compression table stays in step; one that is known
+    /// would not change the table.
     fn on_header_block(
         &mut self,
         env: &mut Env<'_>,
         opening: Opening,
+        found: Found,
         block: &[u8],
     ) -> Result<Option<Event<'static>>, Error> {
-        let limits = self.config.decode_limits();
-        self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
-            fault: Fault::Peer,
-            reach: Reach::Connection,
-            code: ErrorCode::CompressionError,
-            text: Cow::Owned(error.to_string()),
-        })?;
-        match self.find(opening.stream_id) {
-            Found::Open(key) => self.on_further_headers(env, key, opening),
-            Found::Closed => self.on_late_headers(env, opening.stream_id).map(|()| None),
-            Found::Idle => self.on_request(env, opening),
+        let kind = self.expected_kind(found, opening);
+        let version = self.decoder.version();
+        self.known_section = match (version, kind) {
+            (Some(version), Some(kind)) => self.known.find(block, version, kind),
+            _ => None,
+        };
+        if self.known_section.is_none() {
+            let limits = self.config.decode_limits();
+            self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
+                fault: Fault::Peer,
+                reach: Reach::Connection,
+                code: ErrorCode::CompressionError,
+                text: Cow::Owned(error.to_string()),
+            })?;
+        }
+        let event = match found {
+            Found::Open(key) => self.on_further_headers(env, key, opening)?,
+            Found::Closed => self.on_late_headers(env, opening.stream_id).map(|()| None)?,
+            Found::Idle => self.on_request(env, opening)?,
+        };
+        if let (Some(Event::Headers { .. }), None, Some(kind)) = (&event, self.known_section, kind)
+            && let Some(version) = version.filter(|_| self.decoder.version() == version)
+            && self.is_ordinary(kind)
+        {
+            self.known.note(block, version, kind, &self.fields);
+        }
+        Ok(event)
+    }
+
+    /// What a header section that arrives in this place has to be to be kept; `None` for what is not worth it.
+    fn expected_kind(&self, found: Found, opening: Opening) -> Option<Kind> {
+        match found {
+            Found::Idle => Some(Kind::Request),
+            Found::Closed => None,
+            Found::Open(key) => match (self.streams.get(key)?.incoming, opening.end_stream) {
+                (Section::Headers, false) => Some(Kind::Response),
+                (Section::Content, true) => Some(Kind::Trailers),
+                // An answer of one header section is mostly an error.
+                (Section::Headers, true) | (Section::Content, false) => None,
+            },
+        }
+    }
+
+    /// Whether a section that was found well-formed says no more than its kind does.
+    fn is_ordinary(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Request => self.fields.iter().all(|field| field.name != b"content-length"),
+            Kind::Response => self
+                .validator
+                .response(self.fields.iter())
+                .is_ok_and(|response| (response.status, response.content_length) == (Status::Final, None)),
+            Kind::Trailers => true,
         }
     }
 
@@ -148,7 +193,8 @@ impl Connection {
             return self.turn_away(env, opening, ErrorCode::RefusedStream);
         }
         self.last_processed_id = id;
-        if self.fields.overflow().is_some() {
+        let is_known = self.known_section.is_some();
+        if !is_known && self.fields.overflow().is_some() {
             return self.answer_too_large(env, opening);
         }
         let mut stream = Stream::new(
@@ -157,10 +203,11 @@ impl Connection {
             ReceiveWindow::new(self.initial_receive_window()),
         );
         stream.pace = Pace::new(env.now);
-        let well_formed = self.validator.request(self.fields.iter()).is_ok_and(|request| {
-            stream.content_left = request.content_length;
-            stream.count_content(0, opening.end_stream)
-        });
+        let well_formed = is_known
+            || self.validator.request(self.fields.iter()).is_ok_and(|request| {
+                stream.content_left = request.content_length;
+                stream.count_content(0, opening.end_stream)
+            });
         if !well_formed || opening.self_dependent {
             return self.turn_away(env, opening, ErrorCode::ProtocolError);
         }
@@ -193,9 +240,9 @@ impl Connection {
     ) -> Result<Option<Event<'static>>, Error> {
         self.budgets.resets_provoked.spend(env.now, self.budgets.refill)?;
         let fits =
-            list_size(self.too_large_answer.iter().copied()) <= self.peer.header_list_bytes_max as usize;
+            list_bytes(self.too_large_answer.iter().copied()) <= self.peer.header_list_bytes_max as usize;
         let answer = if fits { self.too_large_answer } else { TOO_LARGE };
-        self.write_headers(env, opening.stream_id, answer.iter().copied(), true);
+        self.write_headers(env, opening.stream_id, Plain(answer.iter().copied()), true);
         if !opening.end_stream {
             frame::reset_stream(opening.stream_id, ErrorCode::NoError, env.out.bytes_mut());
         }
@@ -222,7 +269,7 @@ impl Connection {
             Err((ErrorCode::StreamClosed, "HEADERS behind END_STREAM"))
         } else if opening.self_dependent {
             Err((ErrorCode::ProtocolError, "stream that depends on itself"))
-        } else if let Some(overflow) = self.fields.overflow() {
+        } else if let (None, Some(overflow)) = (self.known_section, self.fields.overflow()) {
             Err((ErrorCode::EnhanceYourCalm, over_limit(overflow)))
         } else {
             self.check_further(stream, end).map_err(|text| (ErrorCode::ProtocolError, text))
@@ -255,7 +302,14 @@ impl Connection {
             if !end {
                 return Err("second header section that does not end the stream");
             }
+            if self.known_section.is_some() {
+                return Ok(Further::Trailers);
+            }
             return self.validator.trailers(self.fields.iter()).map(|()| Further::Trailers);
+        }
+        if self.known_section.is_some() {
+            let content_length = stream.head_request.then_some(0);
+            return Ok(Further::Response { content_length });
         }
         let response = self.validator.response(self.fields.iter())?;
         match response.status {

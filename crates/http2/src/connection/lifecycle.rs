@@ -348,7 +348,7 @@ impl Connection {
     /// Memory that serves nothing while no stream is open.
     fn spare_memory(&self) -> usize {
         let events = self.events.capacity() * size_of::<Event<'static>>();
-        self.streams.memory_bytes() + events + self.fields.memory_bytes()
+        self.streams.memory_bytes() + events + self.fields.memory_bytes() + self.known.memory_bytes()
     }
 
     /// Gives memory back, unless streams have been opened meanwhile.
@@ -358,6 +358,8 @@ impl Connection {
             self.events = VecDeque::new();
             self.spare = Vec::new();
             self.fields.clear_down_to(0);
+            self.known.clear();
+            self.known_section = None;
         }
     }
 

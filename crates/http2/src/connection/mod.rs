@@ -7,6 +7,7 @@ use fulmar_hpack::{Decoder, Encoder, Field, FieldList, Fields, TABLE_BYTES_INITI
 use crate::backlog::Backlog;
 use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
+use crate::known::{KnownSection, KnownSections};
 use crate::limits::Budgets;
 use crate::settings::{self, PeerSettings};
 use crate::stream::{Stream, StreamKey};
@@ -69,8 +70,11 @@ pub struct Connection {
 
     decoder: Decoder,
     encoder: Encoder,
-    /// The fields of the last header block.
+    /// The fields of the last header block that was decoded.
     fields: FieldList,
+    known: KnownSections,
+    /// The last header section, if it is a known one; else it is in `fields`.
+    known_section: Option<KnownSection>,
     /// The header block whose CONTINUATION frames are still to come.
     header_block: Option<HeaderBlock>,
     /// Server: the answer to a request whose header list is too large.
@@ -127,6 +131,8 @@ impl Connection {
             decoder: Decoder::new(TABLE_BYTES_INITIAL),
             encoder: Encoder::new(config.header_table_bytes_max as usize),
             fields: FieldList::new(),
+            known: KnownSections::default(),
+            known_section: None,
             header_block: None,
             too_large_answer: headers::TOO_LARGE,
             streams: Streams::new(),
@@ -188,7 +194,14 @@ impl Connection {
     /// The fields of the last [`Event::Headers`], until the next call of [`next_event`](Self::next_event). They are well-formed
     /// (RFC 9113 §8): pseudo-header fields first, names in lower case, no connection-specific fields.
     pub fn fields(&self) -> Fields<'_> {
-        self.fields.iter()
+        let known = self.known_section.and_then(|section| self.known.fields(section));
+        known.unwrap_or(&self.fields).iter()
+    }
+
+    /// Which section the fields are, if they are among those that the peer sends again and again: what was made of them need not be
+    /// made again.
+    pub fn known_section(&self) -> Option<KnownSection> {
+        self.known_section
     }
 
     /// Which end this is.
@@ -248,6 +261,7 @@ impl Connection {
         Memory {
             connection: size_of::<Self>() + self.pings.memory_bytes(),
             compression: self.decoder.memory_bytes() + self.encoder.memory_bytes(),
+            sections: self.known.memory_bytes(),
             fields: self.fields.memory_bytes(),
             header_block: self.header_block.as_ref().map_or(0, |block| block.bytes.memory_bytes()),
             streams: self.streams.memory_bytes(),

@@ -3,11 +3,12 @@
 
 use bytes::Bytes;
 use fulmar_base::{Block, Env};
-use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field};
+use fulmar_hpack::Field;
 
 use super::{Connection, Role};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, flag};
+use crate::section::{Plain, Section as HeaderSection};
 use crate::stream::{Section, State, Stream, StreamKey};
 use crate::tuning::Pace;
 use crate::waiting::{Chunk, End, Waiting};
@@ -25,6 +26,26 @@ impl Connection {
     where
         I: IntoIterator<Item = Field<'f>> + Clone,
     {
+        let head_request =
+            fields.clone().into_iter().any(|field| field.name == b":method" && field.value == b"HEAD");
+        let key = self.open_with(env, Plain(fields), end)?;
+        if head_request && let Some(stream) = self.streams.get_mut(key) {
+            stream.head_request = true;
+        }
+        Ok(key)
+    }
+
+    /// Client: [`open`](Self::open) with a header section in parts, which is not that of a HEAD request.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        &mut self,
+        env: &mut Env<'_>,
+        mut section: impl HeaderSection,
+        end: bool,
+    ) -> Result<StreamKey, OpenError> {
         if self.role == Role::Server || self.is_going_away() {
             return Err(OpenError::GoingAway);
         }
@@ -36,7 +57,7 @@ impl Connection {
             return Err(OpenError::LimitReached);
         }
         let limit = self.peer.header_list_bytes_max as usize;
-        let size = list_size(fields.clone());
+        let size = section.list_bytes();
         if size > limit {
             return Err(OpenError::HeadersTooLarge { size, limit });
         }
@@ -50,12 +71,10 @@ impl Connection {
         self.next_id += 2;
         self.budgets.on_stream();
         stream.outgoing = Section::Content;
-        stream.head_request =
-            fields.clone().into_iter().any(|field| field.name == b":method" && field.value == b"HEAD");
         if end {
             stream.state = State::HalfClosedLocal;
         }
-        self.write_headers(env, stream.id, fields, end);
+        self.write_headers(env, stream.id, section, end);
         Ok(self.streams.insert(stream))
     }
 
@@ -76,29 +95,55 @@ impl Connection {
     where
         I: IntoIterator<Item = Field<'f>> + Clone,
     {
+        let is_interim = !end && is_interim(fields.clone());
+        self.send_section(env, stream, Plain(fields), end, is_interim)
+    }
+
+    /// [`send_headers`](Self::send_headers) with a header section in parts, which is not an interim response.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_headers`](Self::send_headers).
+    pub fn send_headers_with(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        section: impl HeaderSection,
+        end: bool,
+    ) -> Result<(), SendError> {
+        self.send_section(env, stream, section, end, false)
+    }
+
+    fn send_section(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        mut section: impl HeaderSection,
+        end: bool,
+        is_interim: bool,
+    ) -> Result<(), SendError> {
         let limit = self.peer.header_list_bytes_max as usize;
         let output_bytes_max = self.config.output_bytes_max;
-        let key = stream;
         let stream = self.sending(key)?;
         if stream.outgoing == Section::Content && !end {
             return Err(SendError::Misplaced);
         }
-        let size = list_size(fields.clone());
+        let size = section.list_bytes();
         if size > limit {
             return Err(SendError::HeadersTooLarge { size, limit });
         }
-        if end || !is_interim(fields.clone()) {
+        if !is_interim {
             stream.outgoing = Section::Content;
         } else if env.out.len() > output_bytes_max {
             return Ok(());
         }
         if let Some(waiting) = &mut stream.waiting {
             waiting.end = End::Trailers;
-            waiting.trailers.extend(fields);
+            section.copy_to(&mut waiting.trailers);
             return Ok(());
         }
         let id = stream.id;
-        self.write_headers(env, id, fields, end);
+        self.write_headers(env, id, section, end);
         if end {
             self.end_local(env, key);
         }
@@ -215,18 +260,19 @@ impl Connection {
     }
 
     /// Encodes a header section into the output.
-    pub(super) fn write_headers<'f>(
+    pub(super) fn write_headers(
         &mut self,
         env: &mut Env<'_>,
         id: u32,
-        fields: impl IntoIterator<Item = Field<'f>>,
+        section: impl HeaderSection,
         end: bool,
     ) {
         let frame_bytes_max = self.max_frame();
         let out = env.out.bytes_mut();
         let start = out.len();
         out.extend_from_slice(&[0; HEAD_BYTES]);
-        self.encoder.encode(fields, out);
+        self.encoder.begin_block(out);
+        section.encode(&mut self.encoder, out);
         frame::finish_header_block(id, end, frame_bytes_max, start, out);
         self.budgets.pings.fill();
     }
@@ -337,11 +383,6 @@ impl Connection {
     fn frame_allowance(&self, env: &Env<'_>, key: StreamKey) -> usize {
         self.direct_allowance(env, key).min(self.max_frame())
     }
-}
-
-/// Size of a header list (RFC 9113 §6.5.2).
-pub(super) fn list_size<'f>(fields: impl IntoIterator<Item = Field<'f>>) -> usize {
-    fields.into_iter().map(|field| field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES).sum()
 }
 
 /// Whether a header section is that of an interim response (RFC 9110 §15.2).

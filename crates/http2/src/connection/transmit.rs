@@ -6,6 +6,7 @@ use fulmar_base::{Env, Instant};
 
 use super::{Connection, Role};
 use crate::frame;
+use crate::section::Plain;
 use crate::stream::StreamKey;
 use crate::timers::Timer;
 use crate::waiting::End;
@@ -63,7 +64,7 @@ impl Connection {
             if end == End::Trailers
                 && let Some(id) = self.stream_id(key)
             {
-                self.write_headers(env, id, waiting.trailers.iter(), true);
+                self.write_headers(env, id, Plain(waiting.trailers.iter()), true);
             }
             if end != End::Open {
                 self.end_local(env, key);

@@ -243,3 +243,61 @@ fn large_header_lists_of_ours_are_continued_where_the_peer_takes_no_larger_frame
     peer.answers(1, &large, true);
     peer.expects(last_headers(1, large));
 }
+
+#[test]
+fn sections_that_repeat_are_what_they_were_whatever_the_table_does_between() {
+    let mut peer = Peer::of_server(Config::default());
+    let with = |name: &str, value: &str| [request(), pairs(&[(name, value)])].concat();
+    let mut id = 1;
+    let mut comes = |peer: &mut Peer, list: Pairs, end: bool| {
+        peer.sends(if end { last_headers(id, list.clone()) } else { headers(id, list.clone()) });
+        peer.expects_event(Happened::Headers { id, fields: list, end });
+        id += 2;
+    };
+    for round in 0..4 {
+        // The same bytes three times, so that they are known; then the table changes, and the same bytes mean something else.
+        for _ in 0..3 {
+            comes(&mut peer, with("x-round", &format!("{round}")), true);
+            comes(&mut peer, request(), false);
+        }
+    }
+    // Entries pass by until those of the first rounds are gone.
+    for round in 0..100 {
+        for _ in 0..3 {
+            comes(&mut peer, with("x-large", &format!("{round:0200}")), true);
+        }
+    }
+}
+
+#[test]
+fn a_section_known_as_trailers_is_no_request_and_the_other_way_round() {
+    let mut peer = Peer::of_server(Config::default());
+    for id in [1, 3, 5] {
+        peer.requests(id, false);
+        peer.sends(last_headers(id, trailers()));
+        peer.expects_event(Happened::Headers { id, fields: trailers(), end: true });
+    }
+    peer.sends(last_headers(7, trailers()));
+    peer.expects(reset(7, ErrorCode::ProtocolError));
+    peer.requests(9, false);
+    peer.sends(last_headers(9, request()));
+    peer.expects(reset(9, ErrorCode::ProtocolError));
+}
+
+#[test]
+fn a_known_section_with_a_size_update_owed_is_refused_all_the_same() {
+    let mut peer = Peer::silent(Role::Server, Config { header_table_bytes_max: 0, ..Config::default() });
+    peer.sends_bytes(PREFACE);
+    peer.sends(Frame::Settings(vec![]));
+    let block = [0x83, 0x84, 0x86];
+    for id in [1, 3, 5] {
+        peer.sends(raw(1, END_HEADERS | END_STREAM, id, block));
+    }
+    let begun = |happened: &Happened| matches!(happened, Happened::Headers { .. });
+    assert_eq!(peer.takes_events().iter().filter(|happened| begun(happened)).count(), 3);
+    // From here on the table must be empty, which the peer's next block has to say.
+    peer.sends(Frame::SettingsAck);
+    peer.takes_frames();
+    peer.sends(raw(1, END_HEADERS | END_STREAM, 7, block));
+    peer.expects_connection_error(ErrorCode::CompressionError);
+}

@@ -1,0 +1,206 @@
+//! Header sections that the peer sends again and again, byte for byte. While the compression table does not change, equal blocks
+//! are equal sections, so that those are neither decoded nor checked again.
+
+use fulmar_hpack::FieldList;
+
+/// How many sections are kept.
+const SECTIONS_MAX: usize = 16;
+
+/// What is kept of one at most: its block, its fields, and their number.
+const BLOCK_BYTES_MAX: usize = 128;
+const LIST_BYTES_MAX: usize = 1024;
+
+/// Which of the known sections the section in hand is, for an upper layer that keeps what it made of it: the same number means the
+/// same fields.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct KnownSection {
+    /// Less than [`KnownSection::SLOTS`].
+    pub slot: usize,
+    /// Never the same for different sections of a connection.
+    pub serial: u64,
+}
+
+impl KnownSection {
+    /// How many sections are known at a time, at most.
+    pub const SLOTS: usize = SECTIONS_MAX;
+
+    /// The largest list of a known section, in bytes (RFC 9113 §6.5.2).
+    pub const LIST_BYTES_MAX: usize = LIST_BYTES_MAX;
+}
+
+/// What a section was found to be when it was checked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A request without content-length.
+    Request,
+    /// The headers of a final response with content and without content-length.
+    Response,
+    Trailers,
+}
+
+/// The sections, and which blocks were seen once.
+#[derive(Default)]
+pub(crate) struct KnownSections {
+    slots: Vec<Slot>,
+    /// The slot to be used next when all are in use.
+    next: usize,
+    serial: u64,
+    /// Of blocks that were seen once, the latest for each of some places: what is sent once is not kept.
+    seen: [(u32, u64); 8],
+}
+
+struct Slot {
+    hash: u32,
+    kind: Kind,
+    /// Of the decoder's table when the block was decoded.
+    version: u64,
+    serial: u64,
+    block: Vec<u8>,
+    fields: FieldList,
+}
+
+impl KnownSections {
+    /// The section that this block is, if it is known under this version of the table as one of this kind.
+    #[inline]
+    pub(crate) fn find(&self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
+        let hash = hash(block);
+        let is_it = |slot: &Slot| {
+            slot.hash == hash && slot.version == version && slot.kind == kind && slot.block == block
+        };
+        let slot = self.slots.iter().position(is_it)?;
+        Some(KnownSection { slot, serial: self.slots[slot].serial })
+    }
+
+    pub(crate) fn fields(&self, known: KnownSection) -> Option<&FieldList> {
+        self.slots.get(known.slot).map(|slot| &slot.fields)
+    }
+
+    /// Takes note of a section that was decoded and found well-formed; the second time, it is kept.
+    pub(crate) fn note(&mut self, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
+        if block.len() > BLOCK_BYTES_MAX || fields.size() > LIST_BYTES_MAX || fields.overflow().is_some() {
+            return;
+        }
+        let hash = hash(block);
+        let seen = &mut self.seen[hash as usize % 8];
+        if *seen != (hash, version) {
+            *seen = (hash, version);
+            return;
+        }
+        let slot = self.vacant(version);
+        self.serial += 1;
+        let slot = &mut self.slots[slot];
+        slot.block.clear();
+        slot.block.extend_from_slice(block);
+        slot.fields.clear();
+        slot.fields.extend(fields.iter());
+        (slot.hash, slot.kind, slot.version, slot.serial) = (hash, kind, version, self.serial);
+    }
+
+    /// Forgets all of it.
+    pub(crate) fn clear(&mut self) {
+        self.slots = Vec::new();
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let each = |slot: &Slot| slot.block.capacity() + slot.fields.memory_bytes();
+        self.slots.capacity() * size_of::<Slot>() + self.slots.iter().map(each).sum::<usize>()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to: vectors that grow take up to twice what they need.
+    pub(crate) fn memory_bytes_max() -> usize {
+        let limits = fulmar_hpack::DecodeLimits {
+            list_bytes_max: LIST_BYTES_MAX,
+            fields_max: LIST_BYTES_MAX / fulmar_hpack::FIELD_OVERHEAD_BYTES,
+            string_bytes_max: 0,
+        };
+        let each = 2 * BLOCK_BYTES_MAX + FieldList::memory_bytes_max(&limits, 0);
+        SECTIONS_MAX * (2 * size_of::<Slot>() + each)
+    }
+
+    /// A slot for another section: a new one, one whose version is gone, or each in turn.
+    fn vacant(&mut self, version: u64) -> usize {
+        if let Some(slot) = self.slots.iter().position(|slot| slot.version != version) {
+            return slot;
+        }
+        if self.slots.len() < SECTIONS_MAX {
+            self.slots.push(Slot {
+                hash: 0,
+                kind: Kind::Trailers,
+                version: 0,
+                serial: 0,
+                block: Vec::new(),
+                fields: FieldList::new(),
+            });
+            return self.slots.len() - 1;
+        }
+        self.next = (self.next + 1) % SECTIONS_MAX;
+        self.next
+    }
+}
+
+/// Tells most blocks apart; they are compared all the same.
+#[inline]
+fn hash(block: &[u8]) -> u32 {
+    let mut hash = block.len() as u32;
+    let (chunks, rest) = block.as_chunks::<4>();
+    for chunk in chunks {
+        hash = (hash ^ u32::from_le_bytes(*chunk)).wrapping_mul(0x9e37_79b1).rotate_left(13);
+    }
+    for &byte in rest {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x9e37_79b1).rotate_left(13);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use fulmar_hpack::Field;
+
+    use super::*;
+
+    fn list(value: &[u8]) -> FieldList {
+        let mut list = FieldList::new();
+        list.push(Field::new(b"x", value));
+        list
+    }
+
+    #[test]
+    fn a_section_is_known_from_its_second_time_on_while_the_table_stays() {
+        let mut known = KnownSections::default();
+        let fields = list(b"1");
+        known.note(&[0xbe], 7, Kind::Request, &fields);
+        assert_eq!(known.find(&[0xbe], 7, Kind::Request), None);
+        known.note(&[0xbe], 7, Kind::Request, &fields);
+        let found = known.find(&[0xbe], 7, Kind::Request).expect("seen twice");
+        assert_eq!(
+            known.fields(found).and_then(|fields| fields.get(0)).map(|field| field.value),
+            Some(&b"1"[..])
+        );
+        assert_eq!(known.find(&[0xbe], 8, Kind::Request), None, "the table has changed");
+        assert_eq!(known.find(&[0xbe], 7, Kind::Trailers), None, "it was not checked as trailers");
+        assert_eq!(known.find(&[0xbf], 7, Kind::Request), None);
+    }
+
+    #[test]
+    fn what_takes_much_memory_is_not_kept_and_serials_never_come_again() {
+        let mut known = KnownSections::default();
+        let mut serials = Vec::new();
+        for round in 0..2_000u32 {
+            let block = round.to_be_bytes();
+            for _ in 0..2 {
+                known.note(&block, 1, Kind::Request, &list(&[b'v'; 900]));
+            }
+            serials.extend(known.find(&block, 1, Kind::Request).map(|found| found.serial));
+            known.note(&[7; 129], 1, Kind::Request, &list(b"1"));
+            known.note(&[7; 100], 1, Kind::Request, &list(&[b'v'; 1_000]));
+        }
+        assert_eq!(known.find(&[7; 129], 1, Kind::Request), None);
+        assert_eq!(known.find(&[7; 100], 1, Kind::Request), None);
+        assert_eq!(serials.len(), 2_000);
+        assert!(serials.is_sorted_by(|a, b| a < b));
+        assert!(known.memory_bytes() <= KnownSections::memory_bytes_max(), "{}", known.memory_bytes());
+        let kept = known.memory_bytes();
+        assert!(kept > 16 * 900, "all slots are in use: {kept}");
+    }
+}
