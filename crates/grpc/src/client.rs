@@ -10,14 +10,18 @@ use crate::code::Code;
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
+use crate::headers::Answer;
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
+use crate::readings::Readings;
 use crate::status::Status;
 
 mod receive;
 mod request;
+mod templates;
 
 pub use request::{Start, StartError};
+pub(crate) use templates::Templates;
 
 /// Who a client speaks to, as its requests say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,9 @@ pub struct Client {
     quoted_body_bytes_max: usize,
     /// The value of `grpc-timeout`, in memory that is used again.
     timeout: Vec<u8>,
+    templates: Templates,
+    /// What the headers and trailers of answers say.
+    readings: Readings<Answer>,
     /// The call reported as finished last, which answers until the next event.
     finished: Option<CallKey>,
     ready: bool,
@@ -75,6 +82,8 @@ impl Client {
             content_type: content_type(&config.content_subtype),
             quoted_body_bytes_max: config.quoted_body_bytes_max,
             timeout: Vec::new(),
+            templates: Templates::default(),
+            readings: Readings::new(),
             finished: None,
             ready: false,
             going_away: None,
@@ -236,7 +245,9 @@ impl Client {
 
     /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
     pub fn memory(&self) -> Memory {
-        self.end.memory()
+        let mut memory = self.end.memory();
+        memory.readings = self.templates.memory_bytes() + self.readings.memory_bytes();
+        memory
     }
 
     /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for

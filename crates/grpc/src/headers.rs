@@ -21,7 +21,7 @@ const IDENTITY: &[u8] = b"identity";
 const STATUS_DETAILS: &[u8] = b"grpc-status-details-bin";
 
 /// What a request asks for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) method: MethodId,
     pub(crate) timeout: Option<Duration>,
@@ -114,39 +114,39 @@ pub(crate) struct RequestHead<'f> {
     pub(crate) scheme: &'f str,
     pub(crate) authority: &'f str,
     pub(crate) path: &'f str,
-    /// The value of `grpc-timeout`; empty for none.
-    pub(crate) timeout: &'f [u8],
     pub(crate) user_agent: &'f str,
     pub(crate) content_type: &'f str,
 }
 
-/// The field list of a request, in the order that `PROTOCOL-HTTP2.md` gives: what defines the call before its metadata.
-pub(crate) fn request_fields<'f>(
-    head: RequestHead<'f>,
-    metadata: &'f MetadataMap,
-) -> impl Iterator<Item = Field<'f>> + Clone {
-    let timeout = Field::new(b"grpc-timeout", head.timeout).without_indexing();
+/// How a request begins, in the order that `PROTOCOL-HTTP2.md` gives. What belongs to one call comes behind it: the timeout; then
+/// [`request_rest`], then metadata.
+pub(crate) fn request_head(head: RequestHead<'_>) -> impl Iterator<Item = Field<'_>> + Clone {
     let authority = Field::new(b":authority", head.authority.as_bytes());
     [Field::new(b":method", b"POST"), Field::new(b":scheme", head.scheme.as_bytes())]
         .into_iter()
         .chain([Field::new(b":path", head.path.as_bytes())])
         .chain((!head.authority.is_empty()).then_some(authority))
         .chain([Field::new(b"te", b"trailers")])
-        .chain((!head.timeout.is_empty()).then_some(timeout))
-        .chain([
-            Field::new(b"content-type", head.content_type.as_bytes()),
-            Field::new(b"grpc-accept-encoding", IDENTITY),
-            Field::new(b"user-agent", head.user_agent.as_bytes()),
-        ])
-        .chain(metadata_fields(metadata))
 }
 
-/// What opens an answer.
-pub(crate) fn response_fields(metadata: &MetadataMap) -> impl Iterator<Item = Field<'_>> + Clone {
-    RESPONSE_HEAD.into_iter().chain(metadata_fields(metadata))
+/// The timeout of a request, if it has one.
+pub(crate) fn request_timeout(timeout: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
+    let field = Field::new(b"grpc-timeout", timeout).without_indexing();
+    (!timeout.is_empty()).then_some(field).into_iter()
 }
 
-const RESPONSE_HEAD: [Field<'static>; 2] =
+/// What all requests of a client say.
+pub(crate) fn request_rest(head: RequestHead<'_>) -> impl Iterator<Item = Field<'_>> + Clone {
+    [
+        Field::new(b"content-type", head.content_type.as_bytes()),
+        Field::new(b"grpc-accept-encoding", IDENTITY),
+        Field::new(b"user-agent", head.user_agent.as_bytes()),
+    ]
+    .into_iter()
+}
+
+/// What opens an answer. Metadata comes behind it.
+pub(crate) const RESPONSE_HEAD: [Field<'static>; 2] =
     [Field::new(b":status", b"200"), Field::new(b"content-type", CONTENT_TYPE)];
 
 /// An answer to what is not gRPC. It names what would be.
@@ -216,6 +216,9 @@ impl StatusText {
     }
 }
 
+/// The trailers of an answer that ended well, without message and metadata.
+pub(crate) const OK: [Field<'static>; 1] = [Field::new(b"grpc-status", b"0")];
+
 /// What goes in front of a status that is the whole answer.
 pub(crate) fn trailers_only_head<'f>(code: Code) -> impl Iterator<Item = Field<'f>> + Clone {
     // The client may have failed to see what this server decodes (compression.md).
@@ -231,7 +234,7 @@ pub(crate) fn metadata_fields(metadata: &MetadataMap) -> impl Iterator<Item = Fi
 }
 
 /// What a field list of an answer says, headers and trailers alike.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     /// 0 for none, or one that is no number of three digits.
     pub(crate) http_status: u16,

@@ -71,6 +71,7 @@ mod memory;
 mod message_buf;
 pub mod metadata;
 pub mod percent;
+mod readings;
 mod routes;
 mod server;
 mod status;

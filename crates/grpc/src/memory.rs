@@ -3,13 +3,16 @@
 use std::fmt;
 
 use fulmar_base::Pool;
-use fulmar_http2::Sends;
+use fulmar_http2::{Sends, Template};
 
 use crate::call::Calls;
+use crate::client::Templates;
 use crate::config::Config;
 use crate::end::End;
 use crate::framing::PREFIX_LEN;
+use crate::headers::{Answer, Request};
 use crate::metadata::MetadataMap;
+use crate::readings::Readings;
 
 /// Bytes of memory by what they are for, used or not: capacities, not contents. What the HTTP/2 connection below holds is a part of
 /// it.
@@ -31,6 +34,8 @@ pub struct Memory {
     pub calls: usize,
     /// Metadata that was received, status texts, and maps that wait for the next calls.
     pub metadata: usize,
+    /// What was made of header sections that repeat, received and sent.
+    pub readings: usize,
     /// Messages that were received and not taken: unfinished ones in their blocks, and the bytes of those handed over. (What lies in
     /// the blocks of those is with the application.)
     pub messages: usize,
@@ -39,7 +44,12 @@ pub struct Memory {
 impl Memory {
     /// The parts with their names, in the order in which they are printed.
     pub fn parts(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        let own = [("calls", self.calls), ("metadata", self.metadata), ("messages", self.messages)];
+        let own = [
+            ("calls", self.calls),
+            ("metadata", self.metadata),
+            ("readings", self.readings),
+            ("messages", self.messages),
+        ];
         self.http2.parts().into_iter().chain(own)
     }
 
@@ -70,6 +80,7 @@ impl Config {
             http2: self.http2.memory_max(&Sends { data_bytes_max, ..*sends }),
             calls: Calls::slots_memory_max(streams),
             metadata: self.metadata_max(streams),
+            readings: readings_max(),
             messages: self.messages_max(streams),
         }
     }
@@ -95,14 +106,21 @@ impl Config {
     }
 }
 
+/// What a client or a server keeps of what repeats, whichever is more.
+fn readings_max() -> usize {
+    let client = Templates::memory_bytes_max() + Readings::<Answer>::memory_bytes_max();
+    client.max(2 * Template::MEMORY_BYTES_MAX + Readings::<Request>::memory_bytes_max())
+}
+
 impl End {
-    /// How much memory the end holds. Takes time in proportion to the calls.
+    /// How much memory the end holds, but for the readings. Takes time in proportion to the calls.
     pub(crate) fn memory(&self) -> Memory {
         let http2 = self.connection.memory();
         Memory {
             http2,
             calls: self.calls.slots_memory(),
             metadata: self.calls.metadata_memory(),
+            readings: 0,
             messages: self.calls.messages_memory(),
         }
     }

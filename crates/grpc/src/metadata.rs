@@ -97,6 +97,15 @@ impl MetadataMap {
         self.split_bytes = 0;
     }
 
+    /// Makes a copy of another map of this one, in the memory that it has.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.entries.clear();
+        self.entries.extend_from_slice(&other.entries);
+        self.split_bytes = other.split_bytes;
+    }
+
     /// The size of the list as HTTP counts it: names, values and 32 for each field (RFC 9113 §6.5.2).
     pub fn list_bytes(&self) -> usize {
         self.bytes.len() + FIELD_OVERHEAD_BYTES * self.entries.len()

@@ -5,16 +5,17 @@ use std::mem;
 use std::sync::Arc;
 
 use fulmar_base::{Closed, Env, Input, Instant};
-use fulmar_http2::{Error, ErrorCode, Role};
+use fulmar_http2::{Error, ErrorCode, Role, Template};
 
 use crate::admission::{Admission, Admit};
 use crate::call::{CallKey, Ending, Outbound};
 use crate::config::Config;
 use crate::end::End;
 use crate::event::Event;
-use crate::headers::{self, Refusal, StatusText};
+use crate::headers::{self, Refusal, Request, StatusText};
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
+use crate::readings::Readings;
 use crate::routes::{MethodId, Routes};
 
 mod answer;
@@ -46,6 +47,11 @@ pub struct Server {
     /// Of the call reported as finished last.
     ending: Ending,
     admit: Option<Admit>,
+    response_head: Template,
+    /// The trailers of an answer that ended well, without more.
+    ok: Template,
+    /// What the headers of requests say.
+    readings: Readings<Request>,
 }
 
 impl Server {
@@ -60,6 +66,9 @@ impl Server {
             status_text: StatusText::default(),
             ending: Ending::Answered,
             admit: None,
+            response_head: Template::new(),
+            ok: Template::new(),
+            readings: Readings::new(),
         }
     }
 
@@ -219,7 +228,10 @@ impl Server {
 
     /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
     pub fn memory(&self) -> Memory {
-        self.end.memory()
+        let mut memory = self.end.memory();
+        memory.readings =
+            self.readings.memory_bytes() + self.response_head.memory_bytes() + self.ok.memory_bytes();
+        memory
     }
 
     /// How many bytes the call may queue. Sending goes through at any time; who sends on at 0, instead of waiting for

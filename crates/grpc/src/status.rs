@@ -96,6 +96,11 @@ impl Status {
         matches!(self.code, Code::Ok)
     }
 
+    /// Whether there is nothing besides the code.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.message.is_empty() && self.rest.is_none()
+    }
+
     /// The metadata that came or goes with the status as trailers.
     pub fn metadata(&self) -> &MetadataMap {
         self.rest.as_ref().map_or(MetadataMap::EMPTY, |rest| &rest.metadata)

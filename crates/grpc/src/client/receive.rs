@@ -1,7 +1,7 @@
 //! What a client does with what it receives.
 
 use fulmar_base::{Env, Input};
-use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
+use fulmar_http2::{Connection, ErrorCode, Event as StreamEvent, StreamKey};
 
 use super::{Client, GoingAway, deadline_exceeded};
 use crate::call::{Call, CallKey, Inbound, Outbound};
@@ -9,6 +9,8 @@ use crate::code::Code;
 use crate::end::Piece;
 use crate::event::Event;
 use crate::headers::{self, Answer};
+use crate::metadata::MetadataMap;
+use crate::readings::Readings;
 use crate::status::Status;
 
 /// How much of the debug data of a GOAWAY is kept, in bytes.
@@ -82,13 +84,12 @@ impl Client {
 
     fn on_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
         let slot = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended)?;
-        let fields = self.end.connection.fields();
         if end {
-            let answer = headers::read_answer(fields, &mut slot.trailers);
+            let answer = read_answer(&self.end.connection, &mut self.readings, &mut slot.trailers);
             self.on_trailers(env, call, answer);
             None
         } else if slot.inbound == Inbound::Headers {
-            let answer = headers::read_answer(fields, &mut slot.metadata);
+            let answer = read_answer(&self.end.connection, &mut self.readings, &mut slot.metadata);
             self.on_answer(env, call, answer)
         } else {
             let text = "header block without END_STREAM behind the headers of the answer";
@@ -210,6 +211,24 @@ impl Client {
     fn call_on(&self, stream: StreamKey) -> Option<CallKey> {
         self.end.calls.on_stream(&self.end.connection, stream)
     }
+}
+
+/// What the header section in hand says; its metadata is added to `metadata`.
+fn read_answer(
+    connection: &Connection,
+    readings: &mut Readings<Answer>,
+    metadata: &mut MetadataMap,
+) -> Answer {
+    // Metadata of interim responses was thrown away, so that there is none to add to.
+    let known = connection.known_section().filter(|_| metadata.is_empty());
+    if let Some(answer) = known.and_then(|section| readings.get(section, metadata)) {
+        return answer.clone();
+    }
+    let answer = headers::read_answer(connection.fields(), metadata);
+    if let Some(section) = known {
+        readings.keep(section, answer.clone(), metadata);
+    }
+    answer
 }
 
 /// What a non-gRPC answer means, with the beginning of its body.

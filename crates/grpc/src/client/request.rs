@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fulmar_base::{Block, Env, Instant};
-use fulmar_http2::{ErrorCode, OpenError};
+use fulmar_http2::{ErrorCode, Known, OpenError, Plain};
 
 use super::Client;
 use crate::call::{CallKey, Inbound, NewCall, Outbound};
@@ -181,9 +181,11 @@ impl Client {
         if self.end.lost {
             return Err(StartError::GoingAway);
         }
-        if !is_path(start.path) {
-            return Err(StartError::InvalidPath);
-        }
+        let method = match self.templates.find(start.path) {
+            None if !is_path(start.path) => return Err(StartError::InvalidPath),
+            None => self.templates.add(start.path),
+            method => method,
+        };
         self.timeout.clear();
         if let Some(timeout) = start.timeout {
             timeout::encode(timeout, &mut self.timeout);
@@ -192,11 +194,19 @@ impl Client {
             scheme: &self.identity.scheme,
             authority: &self.identity.authority,
             path: start.path,
-            timeout: &self.timeout,
             user_agent: &self.user_agent,
             content_type: &self.content_type,
         };
-        let stream = self.end.connection.open(env, headers::request_fields(head, start.metadata), false)?;
+        let (head_template, rest_template) = self.templates.of(method);
+        let beginning = (
+            Known { template: head_template, fields: headers::request_head(head) },
+            Plain(headers::request_timeout(&self.timeout)),
+        );
+        let rest = (
+            Known { template: rest_template, fields: headers::request_rest(head) },
+            Plain(headers::metadata_fields(start.metadata)),
+        );
+        let stream = self.end.connection.open_with(env, (beginning, rest), false)?;
         let new = NewCall {
             stream,
             inbound: Inbound::Headers,

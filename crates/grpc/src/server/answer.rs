@@ -1,7 +1,7 @@
 //! What a server sends.
 
 use fulmar_base::{Block, Env};
-use fulmar_http2::{ErrorCode, Field, SendError, StreamKey};
+use fulmar_http2::{ErrorCode, Field, Known, Plain, SendError, StreamKey};
 
 use super::Server;
 use crate::call::{CallKey, Ending, Inbound, Outbound};
@@ -31,8 +31,11 @@ impl Server {
     ) -> Result<(), Gone> {
         let slot =
             self.end.calls.get_mut(call).filter(|slot| slot.outbound == Outbound::Headers).ok_or(Gone)?;
-        let fields = headers::response_fields(metadata);
-        match self.end.connection.send_headers(env, slot.stream, fields, false) {
+        let section = (
+            Known { template: &mut self.response_head, fields: headers::RESPONSE_HEAD },
+            Plain(headers::metadata_fields(metadata)),
+        );
+        match self.end.connection.send_headers_with(env, slot.stream, section, false) {
             Ok(()) => {
                 slot.outbound = Outbound::Messages;
                 Ok(())
@@ -200,6 +203,14 @@ impl Server {
     ) -> Result<(), Gone> {
         let (connection, text) = (&mut self.end.connection, &mut self.status_text);
         let mut code = status.code();
+        if status.is_ok() && !whole_answer && status.is_plain() && trailers.is_empty() {
+            let section = Known { template: &mut self.ok, fields: headers::OK };
+            match connection.send_headers_with(env, stream, section, true) {
+                Ok(()) => return Ok(()),
+                Err(SendError::HeadersTooLarge { .. }) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
         text.encode(status);
         let metadata = headers::metadata_fields(status.metadata()).chain(headers::metadata_fields(trailers));
         let fields = status_fields(code, text, whole_answer, metadata);

@@ -7,7 +7,7 @@ use super::Server;
 use crate::call::{Call, CallKey, Ending, Inbound, NewCall, Outbound};
 use crate::end::Piece;
 use crate::event::Event;
-use crate::headers;
+use crate::headers::{self, Refusal, Request};
 use crate::metadata::MetadataMap;
 
 /// What is written into a stream of which nothing is known yet. No key of a call is this number.
@@ -94,9 +94,8 @@ impl Server {
             return None;
         }
         let mut metadata = self.end.calls.take_map();
-        let fields = self.end.connection.fields();
-        let request = headers::read_request(fields, &self.routes, &self.content_subtype, &mut metadata);
-        let admitted = request.and_then(|request| self.ask(&request, &metadata).map(|()| request));
+        let read = self.read_request(&mut metadata);
+        let admitted = read.and_then(|request| self.ask(&request, &metadata).map(|()| request));
         let request = match admitted {
             Ok(request) => request,
             Err(refusal) => {
@@ -120,6 +119,20 @@ impl Server {
             self.end.on_data(input, stream, &[], true);
         }
         Some(Event::Begin { call, method: request.method, deadline })
+    }
+
+    /// What the header section in hand asks for.
+    fn read_request(&mut self, metadata: &mut MetadataMap) -> Result<Request, Refusal> {
+        let known = self.end.connection.known_section();
+        if let Some(request) = known.and_then(|section| self.readings.get(section, metadata)) {
+            return Ok(*request);
+        }
+        let fields = self.end.connection.fields();
+        let request = headers::read_request(fields, &self.routes, &self.content_subtype, metadata)?;
+        if let Some(section) = known {
+            self.readings.keep(section, request, metadata);
+        }
+        Ok(request)
     }
 
     fn call_on(&self, stream: StreamKey) -> Option<CallKey> {

@@ -1,0 +1,73 @@
+//! The parts of requests that repeat: what begins those of one method, and what is the same in all.
+
+use fulmar_http2::Template;
+
+/// How many methods' requests are kept encoded. A client that calls more of them by turns encodes some anew.
+const METHODS_MAX: usize = 16;
+
+/// Longer paths are encoded each time.
+const PATH_BYTES_MAX: usize = 256;
+
+/// The encoded parts of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    methods: Vec<(String, Template)>,
+    /// The one to be replaced next when all are in use.
+    next: usize,
+    /// For a path that is not kept.
+    other: Template,
+    /// What stands behind the timeout.
+    pub(crate) rest: Template,
+}
+
+impl Templates {
+    /// Whether requests for this path are kept: it was found to be one then.
+    pub(crate) fn find(&self, path: &str) -> Option<usize> {
+        self.methods.iter().position(|(known, _)| known == path)
+    }
+
+    /// Makes a place for requests for this path. `None` for one that is not to be kept.
+    pub(crate) fn add(&mut self, path: &str) -> Option<usize> {
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        if self.methods.len() < METHODS_MAX {
+            self.methods.push((path.to_owned(), Template::new()));
+            return Some(self.methods.len() - 1);
+        }
+        self.next = (self.next + 1) % METHODS_MAX;
+        let (known, template) = &mut self.methods[self.next];
+        known.clear();
+        known.push_str(path);
+        *template = Template::new();
+        Some(self.next)
+    }
+
+    /// The templates of what begins a request, and of its rest.
+    pub(crate) fn of(&mut self, method: Option<usize>) -> (&mut Template, &mut Template) {
+        let Self { methods, other, rest, .. } = self;
+        let head = match method.and_then(|method| methods.get_mut(method)) {
+            Some((_, template)) => template,
+            None => {
+                *other = Template::new();
+                other
+            }
+        };
+        (head, rest)
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let methods = self.methods.iter().map(|(path, template)| path.capacity() + template.memory_bytes());
+        self.methods.capacity() * size_of::<(String, Template)>()
+            + methods.sum::<usize>()
+            + self.other.memory_bytes()
+            + self.rest.memory_bytes()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) comes to.
+    pub(crate) fn memory_bytes_max() -> usize {
+        let each = size_of::<(String, Template)>() + PATH_BYTES_MAX + Template::MEMORY_BYTES_MAX;
+        2 * (METHODS_MAX + 1) * each + Template::MEMORY_BYTES_MAX
+    }
+}
