@@ -139,6 +139,7 @@ fn with_raw_value(value: &[u8]) -> Vec<u8> {
 
 #[test]
 fn r26_strings_and_integers_that_are_wrong_are_compression_errors() {
+    let six_octets = [&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00][..], &[b'z'; 127]].concat();
     let wrong: &[(&str, Vec<u8>)] = &[
         ("two octets of padding", with_raw_value(&[0x82, 0xff, 0xff])),
         ("an octet of padding behind a whole symbol", with_raw_value(&[0x82, 0x1f, 0xff])),
@@ -153,7 +154,8 @@ fn r26_strings_and_integers_that_are_wrong_are_compression_errors() {
             with_raw_value(&[0x7f, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
         ),
         ("a length of 2^32", with_raw_value(&[0x7f, 0x81, 0xff, 0xff, 0xff, 0x0f])),
-        ("six octets behind the prefix", with_raw_value(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00])),
+        // The octets are all there: only their number is wrong.
+        ("six octets behind the prefix", with_raw_value(&six_octets)),
         ("a string longer than the block", with_raw_value(&[0x05, b'a'])),
         ("a length that is cut off", with_raw_value(&[0x7f, 0x80])),
         ("index 0", request_and(&[vec![0x80]])),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fulmar::{Channel, Code, Http2Config, Raw, Request, Response, Status};
+use fulmar::{Channel, Code, Http2Config, Raw, Request, Response, RunningServer, Status};
 
 use crate::common::eventually;
 use crate::peer::{
@@ -73,9 +73,14 @@ fn channel_to(server: &RawServer) -> Channel {
     Channel::builder(server.endpoint()).build().unwrap()
 }
 
+/// A server whose drain goes on when its PING is answered, and not before.
+fn serve_patiently() -> RunningServer {
+    serve_with(Http2Config { drain_ms: 3_600_000, ..Http2Config::default() }).0
+}
+
 /// A peer whose server is about to shut down, and who has one open call on stream 1.
 fn peer_of_a_server_that_shuts_down() -> (Peer, impl FnOnce() -> bool) {
-    let (server, _) = serve();
+    let server = serve_patiently();
     let mut peer = Peer::connect(server.local_addr().unwrap());
     let stream = peer.take_stream();
     peer.send(&[headers(stream, END_HEADERS, &request(BIDI)), data(stream, 0, &message(b"one"))]);
@@ -111,7 +116,7 @@ fn r34_calls_that_start_before_the_client_has_seen_the_first_go_away_are_served(
 
 #[test]
 fn r34_an_idle_connection_closes_when_its_ping_is_answered() {
-    let (server, _) = serve();
+    let server = serve_patiently();
     let mut peer = Peer::connect(server.local_addr().unwrap());
     peer.assert_alive();
     server.handle().shutdown(Duration::from_secs(60));
