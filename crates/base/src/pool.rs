@@ -96,6 +96,14 @@ impl Pool {
         }
     }
 
+    /// Parts with a block that an application gets, which may keep or drop it: it is not [outstanding](Self::outstanding) any longer.
+    /// It may be [given back](Self::give) all the same.
+    pub fn hand_out(&mut self, block: &mut Block) {
+        if std::mem::take(&mut block.pooled) {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+    }
+
     /// Makes room for `additional` more bytes at the tail of `block`: moves what it holds to a larger block of this pool, if need
     /// be, so that growing calls no allocator after warm-up either.
     pub fn reserve(&mut self, block: &mut Block, additional: usize) {
@@ -124,7 +132,7 @@ impl Pool {
         }
     }
 
-    /// How many blocks were taken and not given back. A world at rest has none: anything else is a leak.
+    /// How many blocks were taken and neither given back nor [handed out](Self::hand_out). A world at rest has none: anything else is a leak.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -365,6 +373,23 @@ mod tests {
         let block = pool.take(1024);
         assert_eq!((block.as_ptr(), block.len(), block.capacity()), (memory, 0, 1024));
         assert_ne!(pool.take(1024).as_ptr(), memory);
+    }
+
+    #[test]
+    fn a_block_that_is_handed_out_is_nobodys_debt_and_welcome_back() {
+        let mut pool = Pool::new();
+        let mut kept = pool.take(1_000);
+        let mut returned = pool.take(1_000);
+        pool.hand_out(&mut kept);
+        pool.hand_out(&mut returned);
+        pool.hand_out(&mut returned);
+        assert_eq!(pool.outstanding(), 0);
+        pool.give(returned);
+        drop(kept);
+        let other = pool.take(1_000);
+        assert_eq!(pool.outstanding(), 1);
+        pool.give(other);
+        assert_eq!(pool.outstanding(), 0);
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl RoofHost {
             connections: connections.clone(),
             owns_reactor,
             closing: false,
+            cut_off: None,
         });
         if let Some(grace) = shared.add_seat(Seat { mailbox: core.mailbox(), connections }) {
             core.mailbox().send(Letter::Shutdown { server: shared.id, grace });
@@ -177,7 +178,9 @@ impl RoofHost {
         for key in connections_of(core, server) {
             let _ = core.command(key, RoofCommand::Server(crate::server::endpoint::Command::Drain));
         }
-        core.set_timer(core.now() + grace, Letter::CutOff { server });
+        let cut_off = core.set_timer(core.now() + grace, Letter::CutOff { server });
+        let earlier = self.servers.get_mut(server).and_then(|slot| slot.cut_off.replace(cut_off));
+        drop(earlier.and_then(|timer| core.cancel_timer(timer)));
         self.end_server_if_idle(core, server);
     }
 
@@ -198,6 +201,7 @@ impl RoofHost {
             return;
         }
         if let Some(slot) = self.servers.remove(server) {
+            drop(slot.cut_off.and_then(|timer| core.cancel_timer(timer)));
             slot.shared.remove_seat(&core.mailbox());
             if slot.owns_reactor {
                 core.stop();

@@ -361,6 +361,9 @@ impl Channel {
     }
 
     pub(super) fn give_cell(&mut self, cell: Arc<CallCell>) {
+        if let Some(connection) = &mut self.connection {
+            connection.transport().0.forget_given_up();
+        }
         self.cells.give(cell);
     }
 

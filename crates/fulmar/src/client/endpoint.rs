@@ -109,6 +109,16 @@ impl ClientEndpoint {
         }
     }
 
+    /// Lets go of calls that never began and that their caller has given up.
+    pub(crate) fn forget_given_up(&mut self) {
+        if !self.waiting.is_empty() {
+            self.waiting.sweep();
+        }
+        if let Return::Kept(calls) = &mut self.not_processed {
+            calls.retain(|pending| !pending.cell().lock().cancelled);
+        }
+    }
+
     /// Calls that this connection, which has ended, never began.
     pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = PendingCall> {
         std::iter::from_fn(|| self.waiting.pop_front())

@@ -117,7 +117,7 @@ impl WaitingCalls {
     }
 
     /// Drops the calls that were given up: their callers have heard.
-    fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         for position in 0..self.order.len() {
             let key = self.order[position];
             if self.slots.get(key).is_some_and(|waiting| waiting.pending.cell().lock().cancelled) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fulmar_grpc::{Config, Routes, Status};
-use fulmar_reactor::{ListenerKey, Mailbox};
+use fulmar_reactor::{ListenerKey, Mailbox, TimerKey};
 
 use super::Door;
 use super::router::{Router, Service};
@@ -169,6 +169,8 @@ pub(crate) struct ServerSlot {
     /// The reactor was started for this server and ends with it.
     pub(crate) owns_reactor: bool,
     pub(crate) closing: bool,
+    /// Ends the grace of a shutdown.
+    pub(crate) cut_off: Option<TimerKey>,
 }
 
 impl ServerSlots {
