@@ -100,6 +100,16 @@ impl<{parameter}> {server}<{parameter}> {{
     }}
 }}
 
+impl<{parameter}: {name}> {server}<{parameter}> {{
+    /// Puts an interceptor around all methods. More may follow; the first is the outermost.
+    pub fn intercept(
+        self,
+        interceptor: impl ::fulmar::Interceptor,
+    ) -> ::fulmar::Intercepted<Self> {{
+        ::fulmar::Intercepted::new(self, interceptor)
+    }}
+}}
+
 impl<{parameter}> ::core::clone::Clone for {server}<{parameter}> {{
     fn clone(&self) -> Self {{
         Self::from_arc(::std::sync::Arc::clone(&self.service))

@@ -56,6 +56,7 @@ mod error;
 mod extensions;
 mod handling;
 mod host;
+mod intercept;
 mod local;
 mod metadata_lease;
 mod panics;
@@ -77,11 +78,14 @@ pub use error::{ConnectError, ServerError};
 pub use extensions::Extensions;
 pub use fulmar_grpc::{Code, MetadataError, MetadataMap, Status};
 pub use fulmar_http2::Config as Http2Config;
+pub use intercept::{CallHead, CallInfo, Interceptor};
 pub use local::LocalReactor;
 pub use payload::{Payload, Raw};
 pub use request::{IntoRequest, Request};
 pub use response::Response;
-pub use server::{Admission, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service};
+pub use server::{
+    Admission, Intercepted, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service,
+};
 
 /// Includes what `fulmar-build` made of the package `$package` of a `.proto` file.
 ///

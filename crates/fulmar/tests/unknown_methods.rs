@@ -69,6 +69,20 @@ fn unknown_methods_of_all_kinds_reach_the_handler_with_path_and_metadata() {
 }
 
 #[test]
+fn calls_that_come_again_have_the_path_that_each_of_them_has() {
+    let server = serve();
+    block_on(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        for turn in 0..60 {
+            let path = ["/not.There/First", "/not.There/Second", "/other.Service/First"][turn % 3];
+            let reply: Response<Raw> = channel.unary(path, number(7)).await.unwrap();
+            assert_eq!(reply.metadata().get("x-path"), Some(path));
+        }
+    });
+    server.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
 fn known_methods_are_not_the_handlers_and_other_paths_are_no_methods() {
     let server = serve();
     block_on(async {

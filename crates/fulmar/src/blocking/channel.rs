@@ -17,10 +17,12 @@ use crate::client::endpoint::{ClientEndpoint, Command, NO_SETTINGS};
 use crate::client::resolve::unresolved;
 use crate::client::target::Target;
 use crate::client::{
-    ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, reply, share_of,
+    ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, pass_blocking, reply,
+    share_of,
 };
 use crate::counts::Counts;
 use crate::error::ConnectError;
+use crate::intercept::{Chain, Interceptor};
 use crate::local::refuse_on_reactor;
 use crate::metadata_lease::{MetadataLease, MetadataShelf};
 use crate::payload::Payload;
@@ -51,6 +53,7 @@ pub struct Channel {
     cells: CellShelf,
     shelf: Arc<MetadataShelf>,
     queue: Inbound,
+    chain: Chain,
 }
 
 type Connection = Lone<Plain<ClientEndpoint>>;
@@ -84,7 +87,7 @@ impl Channel {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn with(settings: ChannelBuilder) -> Result<Self, ConnectError> {
-        let (target, config, _reactor) = settings.into_parts()?;
+        let (target, config, chain) = settings.into_parts()?;
         refuse_on_reactor("connecting a blocking channel")
             .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
         let spec = Arc::new(ChannelSpec::new(0, Place::Tcp(target.clone()), config));
@@ -95,6 +98,7 @@ impl Channel {
             cells: CellShelf::default(),
             shelf: Arc::default(),
             queue: Inbound::default(),
+            chain,
         };
         let connect_by = clock().saturating_add(channel.config().connect_timeout);
         channel.connection = Some(channel.open(connect_by)?);
@@ -115,6 +119,14 @@ impl Channel {
             }
             None => of_calls,
         }
+    }
+
+    /// The same channel with an interceptor around its calls, inside of those that are there. The calling thread sleeps while an
+    /// interceptor waits, at most until the deadline of the call, and its connection with it.
+    #[must_use]
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.chain = self.chain.with(interceptor);
+        self
     }
 
     /// Calls a method that takes one message and answers with one. `path` is `/package.Service/Method`.
@@ -144,8 +156,10 @@ impl Channel {
         let (message, context) = request.into_request().into_message_and_context();
         let cell = self.begin(path, context, CellShape::EachMessage, Some(&message))?;
         let mut replies = Streaming::new(self, cell.clone());
-        replies.wait(CellState::check_metadata)?;
-        let metadata = replies.shelf().lease_from(&mut cell.lock().metadata_in);
+        if let Err(status) = replies.wait(CellState::check_metadata) {
+            return Err(cell.fail(status));
+        }
+        let metadata = cell.take_metadata(|metadata| replies.shelf().lease_from(metadata))?;
         Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
     }
 
@@ -184,22 +198,30 @@ impl Channel {
     fn begin<Req: Payload>(
         &mut self,
         path: &str,
-        context: CallContext,
+        mut context: CallContext,
         shape: CellShape,
         only: Option<&Req>,
     ) -> Result<Arc<CallCell>, Status> {
         refuse_on_reactor("a blocking call")?;
+        let extensions = std::mem::take(&mut context.extensions);
         let cell = self.cells.take();
         let prepared = calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
         if let Err(status) = prepared {
             self.give_cell(cell);
             return Err(status);
         }
-        if let Some(message) = only {
-            cell.encode_whole(message, self.send_message_bytes_max())?;
+        if !self.chain.is_empty() {
+            pass_blocking(&self.chain, path, extensions, &cell)?;
         }
-        self.start(PendingCall::call(cell.clone()))?;
-        Ok(cell)
+        let encoded = match only {
+            Some(message) => cell.encode_whole(message, self.send_message_bytes_max()),
+            None => Ok(()),
+        };
+        let started = encoded.and_then(|()| self.start(PendingCall::call(cell.clone())));
+        match started {
+            Ok(()) => Ok(cell),
+            Err(status) => Err(cell.fail(status)),
+        }
     }
 
     /// Gives a call to the connection, which is replaced first if it is dead.

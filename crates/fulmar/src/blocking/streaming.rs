@@ -133,7 +133,7 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     pub fn metadata(&mut self) -> Result<MetadataMap, Status> {
         refuse_on_reactor("waiting for the metadata of a blocking call")?;
         self.channel.wait(&self.cell, CellState::check_metadata)?;
-        Ok(self.cell.lock().metadata_in.clone())
+        self.cell.take_metadata(|metadata| metadata.clone())
     }
 
     /// Half-closes and waits for the reply.
@@ -226,7 +226,7 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     pub fn metadata(&mut self) -> Result<MetadataMap, Status> {
         refuse_on_reactor("waiting for the metadata of a blocking call")?;
         self.replies.wait(CellState::check_metadata)?;
-        Ok(self.replies.replies.cell().lock().metadata_in.clone())
+        self.replies.replies.cell().take_metadata(|metadata| metadata.clone())
     }
 
     /// The metadata that followed the last reply; empty before the end.

@@ -152,7 +152,7 @@ struct Watcher {
 }
 
 impl CallFate {
-    fn end(&self) -> Option<CallEnd> {
+    pub(crate) fn end(&self) -> Option<CallEnd> {
         let number = self.end.load(Ordering::Acquire);
         ENDS.get(usize::from(number).checked_sub(1)?).copied()
     }

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::CallCell;
-use super::cell::CellState;
 use crate::encoded::Encoded;
 use crate::payload::Payload;
 
@@ -76,7 +75,7 @@ impl<T> Replies<T> {
         if self.cell.lock().has_sent_metadata() {
             return change(&mut MetadataMap::new());
         }
-        self.with_map(|state| &mut state.metadata_out, change)
+        self.cell.with_map(|state| &mut state.metadata_out, change)
     }
 
     /// Sends the metadata now, ahead of any message.
@@ -85,35 +84,12 @@ impl<T> Replies<T> {
     /// As [`send`](Self::send).
     pub async fn send_metadata(&mut self) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send_metadata();
-        Ok(())
+        self.cell.send_metadata()
     }
 
     /// Changes the metadata that follows the last message.
     pub fn trailers<R>(&mut self, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
-        self.with_map(|state| &mut state.trailers_out, change)
-    }
-
-    /// Lends a map of the cell to `change`, which is user code and so must not run under the cell's lock.
-    fn with_map<R>(&mut self, place: MapPlace, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
-        let map = std::mem::take(place(&mut self.cell.lock()));
-        let mut lent = LentMap { cell: &self.cell, place, map };
-        change(&mut lent.map)
-    }
-}
-
-type MapPlace = fn(&mut CellState) -> &mut MetadataMap;
-
-/// A map of a cell in the hands of user code. It goes back when that is done, and also when it panics.
-struct LentMap<'c> {
-    cell: &'c CallCell,
-    place: MapPlace,
-    map: MetadataMap,
-}
-
-impl Drop for LentMap<'_> {
-    fn drop(&mut self) {
-        *(self.place)(&mut self.cell.lock()) = std::mem::take(&mut self.map);
+        self.cell.with_map(|state| &mut state.trailers_out, change)
     }
 }
 

@@ -145,7 +145,7 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
     /// The status of a call that failed before there was any.
     pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
         poll_fn(|cx| self.requests.cell.poll_metadata(cx)).await?;
-        Ok(self.requests.cell.lock().metadata_in.clone())
+        self.requests.cell.take_metadata(|metadata| metadata.clone())
     }
 
     /// Half-closes and waits for the reply.
@@ -159,7 +159,7 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
         self.requests.finished = true;
         let waiting = CancelOnDrop { cell: &self.requests.cell };
         poll_fn(|cx| waiting.cell.poll_end(cx)).await;
-        drop(waiting);
+        std::mem::forget(waiting);
         let response = reply::take_single(&self.requests.cell, self.channel.shelf(), &mut Inbound::default());
         if let Some(cell) = self.requests.cell.take() {
             self.channel.give_cell(cell);
@@ -168,7 +168,7 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
     }
 }
 
-/// Cancels a call whose future is dropped while it waits for the end; a call that has ended stays as it is.
+/// Cancels a call whose future is dropped while it waits for the end.
 struct CancelOnDrop<'c> {
     cell: &'c CallCell,
 }

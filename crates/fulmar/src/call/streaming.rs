@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::cell::Arrived;
-use super::{CallCell, HeldCell, Inbound};
+use super::{CallCell, HeldCell, Inbound, Side};
 use crate::client::Channel;
 use crate::payload::{Payload, decode};
 
@@ -85,19 +85,40 @@ impl<T: Payload> Streaming<T> {
             return Ok(true);
         }
         self.ended = true;
-        std::mem::swap(&mut self.trailers, &mut self.cell.lock().trailers_in);
-        arrived.map(|_| false)
+        let mut state = self.cell.lock();
+        std::mem::swap(&mut self.trailers, &mut state.trailers_in);
+        let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
+        drop(state);
+        match hooks {
+            None => arrived.map(|_| false),
+            Some(hooks) => {
+                let mut status = arrived.err().unwrap_or_default();
+                hooks.finish(&mut status, &mut self.trailers);
+                if status.is_ok() { Ok(false) } else { Err(status) }
+            }
+        }
     }
 
     /// Decodes the oldest message of the queue. False when there is none.
     pub(crate) fn decode_next(&mut self, message: &mut T) -> Result<bool, Status> {
-        let mut arena = std::mem::take(&mut self.cell.lock().arena);
-        let taken = self.queue.take(|body| decode(message, body, &mut arena));
+        let mut state = self.cell.lock();
+        let (mut arena, hooks) = (std::mem::take(&mut state.arena), state.hooks.clone());
+        drop(state);
+        let cell = &self.cell;
+        let taken = self.queue.take(|body| {
+            if let Some(hooks) = &hooks {
+                cell.show_message(hooks, body)?;
+            }
+            decode(message, body, &mut arena)
+        });
         self.cell.lock().arena = arena;
         let Some((decoded, length)) = taken else { return Ok(false) };
         self.cell.taken(length);
-        if let Err(status) = decoded {
+        if let Err(mut status) = decoded {
             self.ended = true;
+            if hooks.is_some_and(|hooks| hooks.side() == Side::Caller) {
+                status = self.cell.fail(status);
+            }
             self.cell.abandon_reading(&mut self.queue);
             return Err(status);
         }
@@ -150,7 +171,12 @@ impl<T> Streaming<T> {
     /// The status of a call that failed before there was any.
     pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
         poll_fn(|cx| self.cell.poll_metadata(cx)).await?;
-        Ok(self.cell.lock().metadata_in.clone())
+        let metadata = self.cell.take_metadata(|metadata| metadata.clone());
+        if metadata.is_err() {
+            self.ended = true;
+            self.cell.abandon_reading(&mut self.queue);
+        }
+        metadata
     }
 
     /// Client: the metadata that followed the last message. Empty before the end, which is when

@@ -28,10 +28,13 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
-        let (message, context) = request.into_request().into_message_and_context();
+        let (message, mut context) = request.into_request().into_message_and_context();
+        let extensions = std::mem::take(&mut context.extensions);
         let cell = self.prepare(path, context, CellShape::WholeCall)?;
-        cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
-        self.submit(PendingCall::call(cell.clone()))?;
+        if !self.chain().is_empty() {
+            self.pass(path, extensions, &cell).await?;
+        }
+        self.send_whole(&cell, &message)?;
         let mut running = Running { cell: Some(cell), channel: self };
         poll_fn(|cx| running.poll_end(cx)).await;
         let response = match &running.cell {
@@ -51,13 +54,18 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Streaming<Resp>>, Status> {
-        let (message, context) = request.into_request().into_message_and_context();
+        let (message, mut context) = request.into_request().into_message_and_context();
+        let extensions = std::mem::take(&mut context.extensions);
         let cell = self.prepare(path, context, CellShape::EachMessage)?;
-        cell.encode_whole(&message, self.config().grpc.send_message_bytes_max)?;
-        self.submit(PendingCall::call(cell.clone()))?;
+        if !self.chain().is_empty() {
+            self.pass(path, extensions, &cell).await?;
+        }
+        self.send_whole(&cell, &message)?;
         let replies = Streaming::new(cell, Some(self.clone()));
-        poll_fn(|cx| replies.cell().poll_metadata(cx)).await?;
-        let metadata = self.shelf().lease_from(&mut replies.cell().lock().metadata_in);
+        if let Err(status) = poll_fn(|cx| replies.cell().poll_metadata(cx)).await {
+            return Err(replies.cell().fail(status));
+        }
+        let metadata = replies.cell().take_metadata(|metadata| self.shelf().lease_from(metadata))?;
         Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
     }
 
@@ -71,9 +79,13 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Upload<Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_message_and_context();
+        let ((), mut context) = request.into_request().into_message_and_context();
+        let extensions = std::mem::take(&mut context.extensions);
         let cell = self.prepare(path, context, CellShape::WholeCall)?;
-        self.submit(PendingCall::call(cell.clone()))?;
+        if !self.chain().is_empty() {
+            self.pass(path, extensions, &cell).await?;
+        }
+        self.submit(PendingCall::call(cell.clone())).map_err(|status| cell.fail(status))?;
         let requests = Requests::new(cell, self.config().grpc.send_message_bytes_max);
         Ok(Upload::new(requests, self.clone()))
     }
@@ -88,11 +100,22 @@ impl Channel {
         path: &str,
         request: impl IntoRequest<()>,
     ) -> Result<Duplex<Req, Resp>, Status> {
-        let ((), context) = request.into_request().into_message_and_context();
+        let ((), mut context) = request.into_request().into_message_and_context();
+        let extensions = std::mem::take(&mut context.extensions);
         let cell = self.prepare(path, context, CellShape::EachMessage)?;
-        self.submit(PendingCall::call(cell.clone()))?;
+        if !self.chain().is_empty() {
+            self.pass(path, extensions, &cell).await?;
+        }
+        self.submit(PendingCall::call(cell.clone())).map_err(|status| cell.fail(status))?;
         let requests = Requests::new(cell.clone(), self.config().grpc.send_message_bytes_max);
         Ok(Duplex { requests, replies: Streaming::new(cell, Some(self.clone())) })
+    }
+
+    /// Encodes the only message of a call and sends both on their way.
+    fn send_whole<Req: Payload>(&self, cell: &Arc<CallCell>, message: &Req) -> Result<(), Status> {
+        cell.encode_whole(message, self.config().grpc.send_message_bytes_max)
+            .and_then(|()| self.submit(PendingCall::call(cell.clone())))
+            .map_err(|status| cell.fail(status))
     }
 
     fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Result<Arc<CallCell>, Status> {

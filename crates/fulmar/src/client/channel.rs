@@ -15,6 +15,7 @@ use crate::call::{CallCell, CellShelf};
 use crate::counts::ChannelCounts;
 use crate::error::ConnectError;
 use crate::host::{self, Letter};
+use crate::intercept::{Chain, Interceptor};
 use crate::lock;
 use crate::metadata_lease::MetadataShelf;
 use crate::server::ServerShared;
@@ -46,6 +47,7 @@ const WAITING_CALLS_MAX: usize = 65_536;
 #[derive(Clone)]
 pub struct Channel {
     inner: Arc<ChannelInner>,
+    chain: Chain,
 }
 
 /// Shared by the clones of a channel.
@@ -117,6 +119,7 @@ impl Channel {
             config: ChannelConfig::default(),
             reactor: None,
             user_agent: String::new(),
+            chain: Chain::default(),
         }
     }
 
@@ -131,7 +134,27 @@ impl Channel {
                 shelf: Arc::default(),
                 home: Mutex::new(reactor.map_or(Home::Shared(None), Home::Given)),
             }),
+            chain: Chain::default(),
         }
+    }
+
+    /// The same channel, over the same connection, with an interceptor around its calls, inside of those that are there.
+    /// Other clones of the channel stay as they are.
+    ///
+    /// ```no_run
+    /// # async fn run(tracing: impl fulmar::Interceptor) -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = fulmar::Channel::connect("http://127.0.0.1:50051").await?;
+    /// let traced = channel.intercept(tracing);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn intercept(&self, interceptor: impl Interceptor) -> Self {
+        Self { inner: self.inner.clone(), chain: self.chain.with(interceptor) }
+    }
+
+    pub(super) fn chain(&self) -> &Chain {
+        &self.chain
     }
 
     /// Waits until there is a connection and the server has sent its SETTINGS. Calls do so by themselves.
@@ -324,6 +347,7 @@ pub struct ChannelBuilder {
     config: ChannelConfig,
     reactor: Option<ClientReactor>,
     user_agent: String,
+    chain: Chain,
 }
 
 /// The longest name of a program in the user agent, in bytes: it goes with every call, and must not use up its header list.
@@ -391,6 +415,12 @@ impl ChannelBuilder {
         self
     }
 
+    /// Puts an interceptor around all calls, inside of those that were added before.
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.chain = self.chain.with(interceptor);
+        self
+    }
+
     /// Takes a client reactor of the user's instead of the one of the process. Only for [`Channel`].
     pub fn reactor(mut self, reactor: &ClientReactor) -> Self {
         self.reactor = Some(reactor.clone());
@@ -412,13 +442,12 @@ impl ChannelBuilder {
     /// # Errors
     /// An endpoint that is none, a user agent that is none.
     pub fn build(self) -> Result<Channel, ConnectError> {
-        let (target, config, reactor) = self.into_parts()?;
-        Ok(Channel::new(Place::Tcp(target), config, reactor))
+        let (reactor, chain) = (self.reactor.clone(), self.chain.clone());
+        let (target, config, _) = self.into_parts()?;
+        Ok(Channel { chain, ..Channel::new(Place::Tcp(target), config, reactor) })
     }
 
-    pub(crate) fn into_parts(
-        mut self,
-    ) -> Result<(Target, ChannelConfig, Option<ClientReactor>), ConnectError> {
+    pub(crate) fn into_parts(mut self) -> Result<(Target, ChannelConfig, Chain), ConnectError> {
         let name = self.user_agent.trim();
         if name.len() > USER_AGENT_BYTES_MAX || !name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
             let reason =
@@ -428,6 +457,6 @@ impl ChannelBuilder {
         if !name.is_empty() {
             self.config.grpc.user_agent = format!("{name} {}", self.config.grpc.user_agent).into();
         }
-        Ok((Target::parse(&self.endpoint)?, self.config, self.reactor))
+        Ok((Target::parse(&self.endpoint)?, self.config, self.chain))
     }
 }

@@ -35,6 +35,8 @@ struct ChannelState {
     stage: Stage,
     /// Calls that wait for a connection.
     waiting: WaitingCalls,
+    /// Calls that their interceptors hold.
+    held: WaitingCalls,
     /// The one timer that is set: it fires when a waiting call or the resolving of the name may be out of time, or before.
     timer: Option<(Instant, TimerKey)>,
     /// Addresses that have not been tried in this attempt.
@@ -60,6 +62,10 @@ impl Connections {
             Entry::Vacant(_) if !spec.visit(core.mailbox()) => return pending.end(dropped()),
             Entry::Vacant(entry) => entry.insert(ChannelState::new(spec)),
         };
+        if pending.is_held() {
+            channel.held.push_back(pending);
+            return channel.arm(core);
+        }
         let Some(pending) = channel.start_on_open(core, pending) else { return };
         channel.waiting.push_back(pending);
         if channel.stage == Stage::Idle {
@@ -145,6 +151,7 @@ impl Connections {
         channel.timer = None;
         let now = core.now();
         channel.waiting.expire(now);
+        channel.held.expire(now);
         if channel.stage == Stage::Resolving && channel.connect_by <= now {
             channel.last_error = Some(Status::unavailable("the name was not resolved in time"));
             channel.addresses.clear();
@@ -195,6 +202,7 @@ impl ChannelState {
             spec: spec.clone(),
             stage: Stage::Idle,
             waiting: WaitingCalls::new(spec.config.waiting_calls_max),
+            held: WaitingCalls::new(spec.config.waiting_calls_max),
             timer: None,
             addresses: VecDeque::new(),
             connect_by: Instant::ZERO,
@@ -225,7 +233,8 @@ impl ChannelState {
     /// Sees to it that the timer fires in time.
     fn arm(&mut self, core: &mut Core) {
         let resolve_by = (self.stage == Stage::Resolving).then_some(self.connect_by);
-        let Some(at) = [self.waiting.next_deadline(), resolve_by].into_iter().flatten().min() else { return };
+        let deadlines = [self.waiting.next_deadline(), self.held.next_deadline(), resolve_by];
+        let Some(at) = deadlines.into_iter().flatten().min() else { return };
         if let Some((armed, timer)) = self.timer {
             if armed <= at {
                 return;

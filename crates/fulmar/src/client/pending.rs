@@ -13,21 +13,37 @@ use crate::host::Letter;
 #[derive(Debug)]
 pub(crate) struct PendingCall {
     cell: Option<Arc<CallCell>>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Call,
     /// No call at all: its end tells that the connection is ready.
-    probe: bool,
+    Probe,
+    /// A call that its interceptors hold: all that can happen to it here is that its deadline passes.
+    Held,
 }
 
 impl PendingCall {
     pub(crate) fn call(cell: Arc<CallCell>) -> Self {
-        Self { cell: Some(cell), probe: false }
+        Self { cell: Some(cell), kind: Kind::Call }
+    }
+
+    pub(crate) fn held(cell: Arc<CallCell>) -> Self {
+        Self { cell: Some(cell), kind: Kind::Held }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.kind == Kind::Held
     }
 
     pub(crate) fn probe(cell: Arc<CallCell>) -> Self {
-        Self { cell: Some(cell), probe: true }
+        Self { cell: Some(cell), kind: Kind::Probe }
     }
 
     pub(crate) fn is_probe(&self) -> bool {
-        self.probe
+        self.kind == Kind::Probe
     }
 
     pub(crate) fn cell(&self) -> &Arc<CallCell> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fulmar_grpc::{Code, Status};
 
 use crate::call::{CallCell, Inbound};
+use crate::intercept::CallHooks;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::{Payload, decode};
 use crate::response::Response;
@@ -20,6 +21,20 @@ pub(crate) fn take_single<Resp: Payload>(
     shelf: &Arc<MetadataShelf>,
     queue: &mut Inbound,
 ) -> Result<Response<Resp>, Status> {
+    let hooks = cell.lock().hooks.take();
+    let response = read_single(cell, shelf, queue, hooks.as_deref());
+    match hooks {
+        None => response,
+        Some(hooks) => hooks.respond(response),
+    }
+}
+
+fn read_single<Resp: Payload>(
+    cell: &CallCell,
+    shelf: &Arc<MetadataShelf>,
+    queue: &mut Inbound,
+    hooks: Option<&CallHooks>,
+) -> Result<Response<Resp>, Status> {
     let mut state = cell.lock();
     let status = state.status.take().unwrap_or_else(|| Status::internal("the call has not ended"));
     if status.code() != Code::Ok {
@@ -33,12 +48,18 @@ pub(crate) fn take_single<Resp: Payload>(
     }
     std::mem::swap(&mut state.inbound, queue);
     let mut arena = std::mem::take(&mut state.arena);
-    let metadata = shelf.lease_from(&mut state.metadata_in);
+    let mut metadata = shelf.lease_from(&mut state.metadata_in);
     let trailers = shelf.lease_from(&mut state.trailers_in);
     drop(state);
 
     let mut message = Resp::default();
-    let decoded = queue.take(|body| decode(&mut message, body, &mut arena));
+    let decoded = queue.take(|body| {
+        if let Some(hooks) = hooks {
+            hooks.show_metadata(metadata.get_mut())?;
+            hooks.receive(body)?;
+        }
+        decode(&mut message, body, &mut arena)
+    });
     let mut state = cell.lock();
     std::mem::swap(&mut state.inbound, queue);
     state.arena = arena;

@@ -12,6 +12,7 @@ use super::{Admission, Door, RunningServer, ServerHandle, ServerShared};
 use crate::call::{Replies, Streaming};
 use crate::error::ServerError;
 use crate::host::{self, RoofHost};
+use crate::intercept::{Chain, Interceptor};
 use crate::payload::Raw;
 use crate::request::Request;
 
@@ -32,6 +33,7 @@ use crate::request::Request;
 pub struct ServerBuilder {
     config: Config,
     services: Vec<Box<dyn Service>>,
+    chain: Chain,
     door: Option<Door>,
     reactors: usize,
     reactor: ReactorConfig,
@@ -56,6 +58,7 @@ impl Server {
         ServerBuilder {
             config: Config::default(),
             services: Vec::new(),
+            chain: Chain::default(),
             door: None,
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
@@ -194,6 +197,12 @@ impl ServerBuilder {
         self.add_service(UnknownMethods(Arc::new(handler)))
     }
 
+    /// Puts an interceptor around all services, inside of those that were added before.
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.chain = self.chain.with(interceptor);
+        self
+    }
+
     /// Asks `admit` about each request, before there is any call: no handler, no interceptor, no decoding of messages. The status of a
     /// refusal is the whole answer. Requests that are not gRPC, or name no method of the server, are answered without asking. Of
     /// several that were set each is asked, in turn, until one refuses.
@@ -299,7 +308,7 @@ impl ServerBuilder {
 
     fn build(self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
         Ok(Server {
-            shared: Arc::new(ServerShared::new(self.config, self.services, self.door)?),
+            shared: Arc::new(ServerShared::new(self.config, self.services, self.chain, self.door)?),
             listener,
             reactors: self.reactors,
             reactor: self.reactor,

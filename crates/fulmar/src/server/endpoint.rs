@@ -161,7 +161,7 @@ impl ServerEndpoint {
             cell
         });
         let handler = router.method(method);
-        let takes_one = handler.takes_one();
+        let (takes_one, is_intercepted) = (handler.takes_one(), handler.is_intercepted());
         let slot = handler.begin(context, cell.clone());
         drop(router);
         if let Some(door) = &self.door {
@@ -170,6 +170,8 @@ impl ServerEndpoint {
         self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false });
         if !takes_one {
             self.start(env, index);
+        } else if is_intercepted {
+            self.poll(env, index);
         }
     }
 
@@ -276,7 +278,7 @@ impl ServerEndpoint {
                 cell.lock().knocked = true;
             }
             let mut cx = Context::from_waker(&self.wakers[index]);
-            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key };
+            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None };
             let handling = Handling::call(call.deadline);
             let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
             drop(handling);
@@ -284,7 +286,7 @@ impl ServerEndpoint {
                 return self.end(env, index, CallEnd::Finished);
             }
             let Some(cell) = &call.cell else { return };
-            let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key });
+            let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None });
             match waker {
                 None => return,
                 Some(waker) if waker.will_wake(&self.wakers[index]) => {}
@@ -296,7 +298,9 @@ impl ServerEndpoint {
     /// Ends a call with a status of the library's own.
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
-            Answer { grpc: &mut self.grpc, env, call: call.key }.finish(status, MetadataMap::EMPTY);
+            let hooks = self.router.borrow_mut().method(call.method).hooks(call.slot);
+            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks };
+            answer.finish(status, MetadataMap::EMPTY);
             self.end(env, index, CallEnd::Failed);
         }
     }

@@ -10,6 +10,7 @@ use fulmar_grpc::{Arena, CallKey, MetadataMap, Status};
 
 use super::endpoint::flush;
 use crate::call::CallCell;
+use crate::intercept::CallHooks;
 use crate::panics::caught;
 use crate::payload::{Payload, decode};
 use crate::request::CallContext;
@@ -26,6 +27,11 @@ pub(crate) trait Method {
     /// Whether the call takes exactly one message, and starts when the client has half-closed.
     fn takes_one(&self) -> bool;
 
+    /// Whether there is something to poll as soon as a call has begun, whatever it takes.
+    fn is_intercepted(&self) -> bool {
+        false
+    }
+
     /// Makes room for a call. Returns its slot.
     fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32;
 
@@ -38,6 +44,12 @@ pub(crate) trait Method {
     /// Polls the handler; a finished one has written its answer through `answer`.
     fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()>;
 
+    /// The interceptors of a call, if there are any and they have let it pass.
+    fn hooks(&self, slot: u32) -> Option<Arc<CallHooks>> {
+        let _ = slot;
+        None
+    }
+
     /// Drops what the slot holds, the handler's future included.
     fn end(&mut self, slot: u32);
 }
@@ -47,12 +59,50 @@ pub(crate) struct Answer<'a, 'e> {
     pub(crate) grpc: &'a mut fulmar_grpc::Server,
     pub(crate) env: &'a mut Env<'e>,
     pub(crate) call: CallKey,
+    /// None for a call without interceptors.
+    pub(crate) hooks: Option<Arc<CallHooks>>,
 }
 
 impl Answer<'_, '_> {
     /// Ends the call with a status. A call that is gone needs none.
     pub(crate) fn finish(&mut self, status: &Status, trailers: &MetadataMap) {
-        let _ = self.grpc.finish(self.env, self.call, status, trailers);
+        match &self.hooks {
+            None => {
+                let _ = self.grpc.finish(self.env, self.call, status, trailers);
+            }
+            Some(hooks) => {
+                let (mut status, mut trailers) = (status.clone(), trailers.clone());
+                hooks.finish(&mut status, &mut trailers);
+                let _ = self.grpc.finish(self.env, self.call, &status, &trailers);
+            }
+        }
+    }
+
+    /// Ends the call with a response.
+    fn reply<Resp: Payload>(&mut self, response: &Response<Resp>) {
+        let message = response.get_ref();
+        let length = message.encoded_len();
+        let encode = |out: &mut Vec<u8>| {
+            let end = out.len() + length;
+            if caught(HANDLER, || message.encode(out)).is_err() {
+                // The frame's head is out. A byte too many makes the engine cut the frame to its length, so that the
+                // connection stays whole, and reset the stream.
+                out.resize(end + 1, 0);
+            }
+        };
+        let (metadata, trailers) = (response.metadata(), response.trailers());
+        let _ = self.grpc.reply(self.env, self.call, metadata, length, encode, trailers);
+    }
+
+    /// The same, once interceptors have seen the response.
+    fn reply_through<Resp: Payload>(&mut self, hooks: &CallHooks, mut response: Response<Resp>) {
+        let shown = hooks
+            .show_metadata(response.metadata_mut())
+            .and_then(|()| hooks.send(response.get_ref(), |shown| Ok(shown.clone())));
+        match shown.and_then(|message| hooks.respond(Ok(response.map(|_| message)))) {
+            Ok(response) => self.reply(&response),
+            Err(status) => self.finish(&status, MetadataMap::EMPTY),
+        }
     }
 }
 
@@ -65,20 +115,10 @@ pub(crate) trait Outcome {
 impl<Resp: Payload> Outcome for Result<Response<Resp>, Status> {
     fn write(self, _cell: Option<&CallCell>, answer: &mut Answer<'_, '_>) {
         match self {
-            Ok(response) => {
-                let message = response.get_ref();
-                let length = message.encoded_len();
-                let encode = |out: &mut Vec<u8>| {
-                    let end = out.len() + length;
-                    if caught(HANDLER, || message.encode(out)).is_err() {
-                        // The frame's head is out. A byte too many makes the engine cut the frame to its length, so that the
-                        // connection stays whole, and reset the stream.
-                        out.resize(end + 1, 0);
-                    }
-                };
-                let (metadata, trailers) = (response.metadata(), response.trailers());
-                let _ = answer.grpc.reply(answer.env, answer.call, metadata, length, encode, trailers);
-            }
+            Ok(response) => match answer.hooks.clone() {
+                None => answer.reply(&response),
+                Some(hooks) => answer.reply_through(&hooks, response),
+            },
             Err(status) => answer.finish(&status, MetadataMap::EMPTY),
         }
     }
@@ -86,8 +126,14 @@ impl<Resp: Payload> Outcome for Result<Response<Resp>, Status> {
 
 impl Outcome for Result<(), Status> {
     fn write(self, cell: Option<&CallCell>, answer: &mut Answer<'_, '_>) {
-        let status = self.err().unwrap_or_default();
+        let mut status = self.err().unwrap_or_default();
         let Some(cell) = cell else { return answer.finish(&status, MetadataMap::EMPTY) };
+        if status.is_ok()
+            && let Some(hooks) = &answer.hooks
+            && let Err(refusal) = cell.show_metadata(hooks)
+        {
+            status = refusal;
+        }
         if status.is_ok() {
             // Metadata that was set but not sent leaves even if no message did; a failure without any message is one
             // block of trailers (wire rule 26).
@@ -95,9 +141,9 @@ impl Outcome for Result<(), Status> {
             state.metadata_out_due |= !state.metadata_out.is_empty();
         }
         let sender = flush(cell, answer);
-        let state = cell.lock();
-        answer.finish(&status, &state.trailers_out);
-        drop(state);
+        let trailers = std::mem::take(&mut cell.lock().trailers_out);
+        answer.finish(&status, &trailers);
+        cell.lock().trailers_out = trailers;
         drop(sender);
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use fulmar_grpc::{Arena, MethodId, RouteError, Routes, Status};
 
+use super::intercepted::intercepted;
 use super::method::{Method, Parts, TypedMethod};
 use crate::call::{CallCell, CallFate, CellShelf, Replies, Streaming};
 use crate::counts::Counts;
 use crate::error::ServerError;
+use crate::intercept::Chain;
 use crate::metadata_lease::MetadataShelf;
 use crate::payload::{Payload, Raw};
 use crate::request::Request;
@@ -52,6 +54,8 @@ pub struct Router {
     pub(crate) routes: Routes,
     methods: Vec<Registered>,
     send_message_bytes_max: usize,
+    /// What is around the methods that are being registered.
+    chain: Chain,
     /// The first thing that went wrong while registering.
     failed: Option<ServerError>,
     cells: CellShelf,
@@ -74,11 +78,13 @@ impl Router {
     pub(crate) fn new(
         services: &[Box<dyn Service>],
         send_message_bytes_max: usize,
+        chain: &Chain,
     ) -> Result<Self, ServerError> {
         let mut router = Self {
             routes: Routes::new(),
             methods: Vec::new(),
             send_message_bytes_max,
+            chain: chain.clone(),
             failed: None,
             cells: CellShelf::default(),
             fates: Vec::new(),
@@ -216,12 +222,24 @@ impl Router {
         match id {
             Ok(id) => {
                 debug_assert_eq!(id.index(), self.methods.len(), "routes and methods are numbered alike");
-                self.methods.push(Registered { path, method: Box::new(method) });
+                let mut method: Box<dyn Method> = Box::new(method);
+                if !self.chain.is_empty() {
+                    method = intercepted(method, self.chain.clone());
+                }
+                self.methods.push(Registered { path, method });
             }
             Err(error) => {
                 self.failed.get_or_insert_with(|| ServerError::new(error.to_string()));
             }
         }
+    }
+
+    /// Registers methods with `chain` around them, inside of what is around them already.
+    pub(super) fn inside(&mut self, chain: &Chain, register: impl FnOnce(&mut Self)) {
+        let around = self.chain.around(chain);
+        let outer = std::mem::replace(&mut self.chain, around);
+        register(self);
+        self.chain = outer;
     }
 
     /// The path of a method; None for that of all other paths.

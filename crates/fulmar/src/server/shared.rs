@@ -17,6 +17,7 @@ use super::router::{Router, Service};
 use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::host::Letter;
+use crate::intercept::Chain;
 use crate::lock;
 
 /// How long one wait of a thread is at most: not every system takes the longest `Duration` there is.
@@ -27,6 +28,8 @@ pub(crate) struct ServerShared {
     pub(crate) id: u64,
     pub(crate) config: Config,
     pub(crate) services: Vec<Box<dyn Service>>,
+    /// Around all services.
+    pub(crate) chain: Chain,
     /// None for a server that asks nobody.
     pub(crate) door: Option<Arc<Door>>,
     /// The reactors that serve it.
@@ -57,14 +60,16 @@ impl ServerShared {
     pub(crate) fn new(
         config: Config,
         services: Vec<Box<dyn Service>>,
+        chain: Chain,
         door: Option<Door>,
     ) -> Result<Self, ServerError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Router::new(&services, config.send_message_bytes_max)?;
+        Router::new(&services, config.send_message_bytes_max, &chain)?;
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             config,
             services,
+            chain,
             door: door.map(Arc::new),
             seats: Mutex::default(),
             stage: Mutex::new(Stage::Open),

@@ -17,6 +17,7 @@ use fulmar_grpc::{Arena, Code, MetadataMap, Status};
 
 use super::Inbound;
 use super::shelf::Counted;
+use crate::intercept::CallHooks;
 use crate::lock;
 use crate::payload::{PREFIX_LEN, Payload, encode_framed};
 
@@ -104,6 +105,9 @@ pub(crate) struct CellState {
     /// The call's index on its connection while it runs there.
     pub(crate) slot: Option<usize>,
 
+    /// None for a call without interceptors.
+    pub(crate) hooks: Option<Arc<CallHooks>>,
+
     pub(crate) path: String,
     pub(crate) deadline: Option<Instant>,
     /// How often the call was handed to a connection that then could not have processed it.
@@ -161,9 +165,64 @@ impl CallCell {
         message: &P,
         bytes_max: usize,
     ) -> (MutexGuard<'_, CellState>, Result<usize, Status>) {
-        let mut lent = LentOutbound::of(self);
-        let encoded = encode_framed(message, bytes_max, &mut lent.bytes);
+        let (mut lent, hooks) = LentOutbound::of(self);
+        let encoded = match hooks {
+            None => encode_framed(message, bytes_max, &mut lent.bytes),
+            Some(hooks) => self
+                .open_response(&hooks)
+                .and_then(|()| hooks.send(message, |shown| encode_framed(shown, bytes_max, &mut lent.bytes))),
+        };
         (lent.give_back(), encoded)
+    }
+
+    /// Handler: shows the metadata to interceptors, unless it has left.
+    fn open_response(&self, hooks: &CallHooks) -> Result<(), Status> {
+        if hooks.side() == Side::Handler { self.show_metadata(hooks) } else { Ok(()) }
+    }
+
+    /// Shows the response's metadata to interceptors, once for a call.
+    ///
+    /// # Errors
+    /// They refuse it.
+    pub(crate) fn show_metadata(&self, hooks: &CallHooks) -> Result<(), Status> {
+        if !hooks.has_metadata_due() {
+            return Ok(());
+        }
+        let place: MapPlace = match hooks.side() {
+            Side::Caller => |state| &mut state.metadata_in,
+            Side::Handler => |state| &mut state.metadata_out,
+        };
+        self.with_map(place, |metadata| hooks.show_metadata(metadata))
+    }
+
+    /// Shows a message that was received, and before it, on a client, the response's metadata.
+    ///
+    /// # Errors
+    /// Interceptors refuse it.
+    pub(crate) fn show_message(&self, hooks: &CallHooks, message: &[u8]) -> Result<(), Status> {
+        if hooks.side() == Side::Caller {
+            self.show_metadata(hooks)?;
+        }
+        hooks.receive(message)
+    }
+
+    /// Caller: gives the response's metadata, which has arrived, to `take`.
+    ///
+    /// # Errors
+    /// Interceptors refuse it, and were told that the call fails.
+    pub(crate) fn take_metadata<R>(&self, take: impl FnOnce(&mut MetadataMap) -> R) -> Result<R, Status> {
+        let hooks = self.lock().hooks.clone();
+        if let Some(hooks) = hooks {
+            self.show_metadata(&hooks).map_err(|status| self.fail(status))?;
+        }
+        Ok(take(&mut self.lock().metadata_in))
+    }
+
+    /// Lends a map of the cell to `change`, which is user code and so must not run under the cell's lock.
+    pub(super) fn with_map<R>(&self, place: MapPlace, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
+        let map = std::mem::take(place(&mut self.lock()));
+        let mut lent = LentMap { cell: self, place, map };
+        change(&mut lent.map)
     }
 
     /// Sends `message` if there is room for it; false, and nothing sent, if there is none.
@@ -255,10 +314,18 @@ impl CallCell {
     }
 
     /// Sends the metadata of a handler ahead of its first message.
-    pub(crate) fn send_metadata(&self) {
+    ///
+    /// # Errors
+    /// Interceptors refuse it.
+    pub(crate) fn send_metadata(&self) -> Result<(), Status> {
+        let hooks = self.lock().hooks.clone();
+        if let Some(hooks) = hooks {
+            self.show_metadata(&hooks)?;
+        }
         let mut state = self.lock();
         state.metadata_out_due = true;
         knock(state);
+        Ok(())
     }
 
     /// Records that the reader took a message of `bytes`; tells the connection when the peer may be running dry.
@@ -275,8 +342,14 @@ impl CallCell {
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         if state.status.is_some() {
+            let is_unread = state.shape == CellShape::WholeCall;
+            drop(state);
+            if is_unread {
+                self.leave_unread();
+            }
             return;
         }
+        let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
         let mut wakers = [None, None];
         match state.side {
             Side::Caller => {
@@ -289,6 +362,18 @@ impl CallCell {
         for waker in wakers.into_iter().flatten() {
             crate::wake(waker);
         }
+        if let Some(hooks) = hooks {
+            hooks.cut_off();
+        }
+    }
+
+    /// Caller: tells interceptors that the call fails with `status`, which is found on this side. Returns the status to fail with.
+    pub(crate) fn fail(&self, status: Status) -> Status {
+        let hooks = self.lock().hooks.take();
+        match hooks {
+            Some(hooks) => hooks.fail(status),
+            None => status,
+        }
     }
 
     /// The reader leaves, and does not want what it has not read: `queue` and what still arrives.
@@ -299,6 +384,19 @@ impl CallCell {
         state.inbound.adopt_used(queue);
         drop(state);
         self.abandon();
+        self.leave_unread();
+    }
+
+    /// A caller does not want to know how the call ended. Interceptors do.
+    fn leave_unread(&self) {
+        let mut state = self.lock();
+        if state.side == Side::Caller
+            && let Some(hooks) = state.hooks.take()
+        {
+            let status = state.status.clone();
+            drop(state);
+            status.map(|status| hooks.fail(status));
+        }
     }
 
     /// The reader has read to the end and leaves: what its queue is done with goes back.
@@ -435,10 +533,26 @@ impl CellState {
         self.repeatable = false;
         self.slot = None;
         self.messages_in = 0;
+        self.hooks = None;
         self.path.clear();
         self.deadline = None;
         self.attempts = 0;
         self.moves = 0;
+    }
+}
+
+pub(super) type MapPlace = fn(&mut CellState) -> &mut MetadataMap;
+
+/// A map of a cell in the hands of user code. It goes back when that is done, and also when it panics.
+struct LentMap<'c> {
+    cell: &'c CallCell,
+    place: MapPlace,
+    map: MetadataMap,
+}
+
+impl Drop for LentMap<'_> {
+    fn drop(&mut self) {
+        *(self.place)(&mut self.cell.lock()) = std::mem::take(&mut self.map);
     }
 }
 
@@ -451,9 +565,11 @@ struct LentOutbound<'c> {
 }
 
 impl<'c> LentOutbound<'c> {
-    fn of(cell: &'c CallCell) -> Self {
-        let bytes = std::mem::take(&mut cell.lock().outbound);
-        Self { cell, whole: bytes.len(), bytes }
+    fn of(cell: &'c CallCell) -> (Self, Option<Arc<CallHooks>>) {
+        let mut state = cell.lock();
+        let (bytes, hooks) = (std::mem::take(&mut state.outbound), state.hooks.clone());
+        drop(state);
+        (Self { cell, whole: bytes.len(), bytes }, hooks)
     }
 
     /// Puts the buffer back with everything in it.
