@@ -224,6 +224,12 @@ impl<T> Request<T> {
         Self { message, context: CallContext { metadata: metadata.into(), ..CallContext::default() } }
     }
 
+    /// Handler: the host, and the port if there is one, that the client wanted to call (`:authority`, or the `host` of a request that
+    /// has none). `None` in a client, and for requests that do not say it.
+    pub fn authority(&self) -> Option<&str> {
+        self.metadata().get(":authority")
+    }
+
     /// The metadata and the message; timeout and peer are dropped.
     pub fn into_parts(self) -> (MetadataMap, T) {
         (self.context.metadata.into_map(), self.message)

@@ -20,6 +20,9 @@ const IDENTITY: &[u8] = b"identity";
 /// A serialized `google.rpc.Status`.
 const STATUS_DETAILS: &[u8] = b"grpc-status-details-bin";
 
+/// Whom a request is for.
+const AUTHORITY: &[u8] = b":authority";
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -51,8 +54,11 @@ pub(crate) fn read_request<'f>(
     let mut encoding = IDENTITY;
     let mut timeout = None;
     let mut faulty = None;
+    let (mut authority, mut host) = (None, None);
     for Field { name, value, indexing } in fields {
         match name {
+            b":authority" => authority = Some(value),
+            b"host" => host = Some(value),
             b":method" => is_post = value == b"POST",
             b":path" => path = value,
             b"content-type" => subtype = read_content_type(value),
@@ -65,6 +71,12 @@ pub(crate) fn read_request<'f>(
                 }
             }
         }
+    }
+    // A request that an HTTP/1.1 client or proxy began may have the one instead of the other (RFC 9113 §8.3.1).
+    if let Some(authority) = authority.or(host).filter(|authority| !authority.is_empty())
+        && let Err(error) = metadata.append_received(AUTHORITY, authority, false)
+    {
+        faulty = Some((AUTHORITY, error));
     }
     let Some(subtype) = subtype else { return Err(Refusal::NotGrpc) };
     if !is_post {
@@ -121,7 +133,7 @@ pub(crate) struct RequestHead<'f> {
 /// How a request begins, in the order that `PROTOCOL-HTTP2.md` gives. What belongs to one call comes behind it: the timeout; then
 /// [`request_rest`], then metadata.
 pub(crate) fn request_head(head: RequestHead<'_>) -> impl Iterator<Item = Field<'_>> + Clone {
-    let authority = Field::new(b":authority", head.authority.as_bytes());
+    let authority = Field::new(AUTHORITY, head.authority.as_bytes());
     [Field::new(b":method", b"POST"), Field::new(b":scheme", head.scheme.as_bytes())]
         .into_iter()
         .chain([Field::new(b":path", head.path.as_bytes())])

@@ -97,7 +97,7 @@ impl Validator {
         mut pseudo: impl FnMut(&'f [u8], &'f [u8]) -> Result<(), Malformed>,
     ) -> Result<Option<u64>, Malformed> {
         let mut content_length = None;
-        let mut regular_seen = false;
+        let (mut regular_seen, mut host_seen) = (false, false);
         for Field { name, value, .. } in fields {
             self.check_value(value)?;
             if name.first() == Some(&b':') {
@@ -116,6 +116,8 @@ impl Validator {
                 b"te" if !value.eq_ignore_ascii_case(b"trailers") => {
                     return Err("te with another value than trailers");
                 }
+                // It stands for :authority, of which there is one at most (RFC 9110 §7.2).
+                b"host" if std::mem::replace(&mut host_seen, true) => return Err("host twice"),
                 b"content-length" => {
                     let length = parse_length(value).ok_or("content-length that is no number")?;
                     if content_length.replace(length).is_some_and(|earlier| earlier != length) {

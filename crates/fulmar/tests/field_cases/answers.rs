@@ -457,3 +457,53 @@ fn r61_a_client_refuses_no_and_two_replies_where_there_is_one() {
         });
     }
 }
+
+/// Wire rules 29 and 30.
+#[test]
+fn headers_in_the_middle_of_an_answer_and_interim_ones_at_its_end_are_internal() {
+    let in_the_middle = |peer: &mut Peer, stream| {
+        peer.send(&begun(stream));
+        peer.send(&[headers(stream, END_HEADERS, &trailers_ok())]);
+        assert_eq!(peer.expect_reset(stream), PROTOCOL_ERROR);
+    };
+    each_client(true, in_the_middle, |heard| assert_cut_off(heard, &[Code::Internal]));
+    let interim_end = |peer: &mut Peer, stream| {
+        peer.send(&[whole_answer(stream, &[status_of("103")])]);
+        assert_eq!(peer.expect_reset(stream), PROTOCOL_ERROR);
+    };
+    each_client(true, interim_end, |heard| assert_cut_off(heard, &[Code::Internal]));
+    let interim = |peer: &mut Peer, stream| {
+        peer.send(&[headers(stream, END_HEADERS, &[status_of("103"), literal("grpc-status", "5")].concat())]);
+        peer.reply(stream, b"one");
+    };
+    each_client(true, interim, |heard| {
+        assert_eq!((heard.status.code(), &heard.messages[..]), (Code::Ok, &[b"one".to_vec()][..]));
+    });
+}
+
+/// Wire rule 47: many threads make calls of one channel at the same time.
+#[test]
+fn stream_ids_rise_by_two_in_the_order_of_the_wire() {
+    const THREADS: u32 = 4;
+    const CALLS: u32 = 25;
+    let server = RawServer::bind();
+    let channel = Channel::builder(server.endpoint()).build().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let channel = channel.clone();
+            scope.spawn(move || {
+                for _ in 0..CALLS {
+                    block_on(channel.unary::<Raw, Raw>(U, Raw::default())).unwrap();
+                }
+            });
+        }
+        drop(channel);
+        let mut peer = server.accept(&[]);
+        for index in 0..THREADS * CALLS {
+            let stream = peer.expect_request();
+            assert_eq!(stream, 2 * index + 1);
+            peer.reply(stream, b"");
+        }
+        peer.expect_end();
+    });
+}

@@ -175,6 +175,39 @@ fn r65_fields_that_http2_forbids_are_an_error_of_their_stream() {
     peer.assert_alive();
 }
 
+/// Wire rule 5.
+#[test]
+fn whom_a_request_is_for_is_said_once() {
+    let server = serve_one(|router| {
+        router.unary("/demo.One/Whom", &std::sync::Arc::new(()), |_, request: Request<Raw>| async move {
+            let whom = request.authority().unwrap_or("nobody").as_bytes().to_vec();
+            Ok(Response::new(Raw::from(whom)))
+        });
+    });
+    let mut peer = peer_of(&server);
+    let head =
+        [literal(":method", "POST"), literal(":scheme", "http"), literal(":path", "/demo.One/Whom")].concat();
+    let tail = literal("content-type", "application/grpc");
+    let (authority, host) = (literal(":authority", "a.example:1"), literal("host", "b.example"));
+    let asked = |fields: &[&[u8]]| [&head[..], &fields.concat(), &tail].concat();
+    for (block, whom) in [
+        (asked(&[&authority]), "a.example:1"),
+        (asked(&[&host]), "b.example"),
+        (asked(&[&authority, &host]), "a.example:1"),
+        (asked(&[]), "nobody"),
+    ] {
+        assert_eq!(peer.call_with(&block, b"").content, message(whom.as_bytes()));
+    }
+    for twice in
+        [asked(&[&authority, &authority]), asked(&[&host, &host]), asked(&[&authority, &host, &host])]
+    {
+        let stream = peer.take_stream();
+        peer.send(&[headers(stream, END_HEADERS | END_STREAM, &twice)]);
+        assert_eq!(peer.expect_reset(stream), PROTOCOL_ERROR);
+    }
+    assert_eq!(peer.call_with(&asked(&[&host]), b"").content, message(b"b.example"), "and all is well");
+}
+
 /// Frames that nobody has to know: unknown types, and those of extensions.
 fn unknown_frames(stream: u32) -> Vec<Vec<u8>> {
     const ALTSVC: u8 = 0x0a;

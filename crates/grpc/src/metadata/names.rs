@@ -35,8 +35,8 @@ const RETRY_NAMES: [&str; 2] = ["grpc-previous-rpc-attempts", "grpc-retry-pushba
 /// `content-length`, `content-encoding`, `user-agent`, `host`, `trailer`, and the connection-specific fields of
 /// RFC 9113 §8.2.2.
 ///
-/// Engines leave such fields out of the metadata that they hand over, with the exception of `user-agent`, which a
-/// server may want to see, and out of the metadata that they send.
+/// Engines leave such fields out of the metadata that they hand over, with the exception of `user-agent` and `:authority` (or the
+/// `host` that stands for it), which a server may want to see, and out of the metadata that they send.
 pub fn is_reserved(name: &[u8]) -> bool {
     reservation(name).is_some()
 }

@@ -29,6 +29,15 @@ fn a_request_needs_method_scheme_and_path_once_each() {
 }
 
 #[test]
+fn there_is_one_authority_and_one_host_at_most() {
+    assert!(request_with("host", "b").is_ok(), "next to :authority too");
+    assert!(request_with(":authority", "a").is_err());
+    let hosts = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("host", "a"), ("host", "a")];
+    assert!(STRICT.request(fields(&hosts[..4])).is_ok());
+    assert!(STRICT.request(fields(&hosts)).is_err());
+}
+
+#[test]
 fn a_path_is_absolute_or_the_asterisk_of_options() {
     let request = |method, path| {
         STRICT.request(fields(&[(":method", method), (":scheme", "http"), (":path", path)])).is_ok()

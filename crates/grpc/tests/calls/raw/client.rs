@@ -198,9 +198,32 @@ fn odd_values_of_metadata_reach_the_handler_and_may_be_echoed() {
         answer.fields.iter().filter(|(name, _)| metadata.contains_key(name)).cloned().collect();
     let sent: Vec<_> = metadata
         .raw_iter()
+        .filter(|(name, ..)| *name != b":authority")
         .map(|(name, value, _)| (String::from_utf8_lossy(name).into_owned(), value.to_vec()))
         .collect();
     assert_eq!(echoed, sent);
+}
+
+/// Wire rule 5.
+#[test]
+fn whom_a_request_is_for_is_said_by_its_authority_or_else_by_its_host() {
+    let told = |change: fn(&mut List<'static>)| {
+        let mut list = request();
+        list.retain(|(name, _)| *name != ":authority");
+        change(&mut list);
+        let (_, happened) = ask(&list, Some(&prefixed(b"question")));
+        let Some(Happened::Begin { metadata, .. }) = happened.first() else { panic!("the call begins") };
+        assert!(!metadata.contains_key("host"), "it is no metadata");
+        metadata.get(":authority").map(str::to_owned)
+    };
+    assert_eq!(told(|list| list.insert(0, (":authority", b"a.example"))).as_deref(), Some("a.example"));
+    assert_eq!(told(|list| list.push(("host", b"b.example"))).as_deref(), Some("b.example"));
+    let both = |list: &mut List<'static>| {
+        list.insert(0, (":authority", b"a.example"));
+        list.push(("host", b"b.example"));
+    };
+    assert_eq!(told(both).as_deref(), Some("a.example"));
+    assert_eq!(told(|_| ()), None);
 }
 
 /// Wire rule 17.
