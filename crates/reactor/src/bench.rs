@@ -5,6 +5,7 @@ use fulmar_base::{Instant, Pool};
 use crate::clock;
 use crate::config::ReactorConfig;
 use crate::keys::ConnectionKey;
+use crate::pace::Crowd;
 
 /// One read takes at most so many bytes: as much as a socket commonly holds, so that one system call empties it.
 const SCRATCH_BYTES: usize = 256 * 1024;
@@ -21,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) scratch: Vec<u8>,
     /// Pipe ends for which there is something to read.
     pub(crate) piped: VecDeque<ConnectionKey>,
+    pub(crate) crowd: Crowd,
     pub(crate) config: ReactorConfig,
 }
 
@@ -28,7 +30,14 @@ impl Bench {
     pub(crate) fn new(config: ReactorConfig) -> Self {
         let mut pool = Pool::new();
         pool.set_held_bytes_max(config.held_bytes_max);
-        Self { now: clock(), pool, scratch: vec![0; SCRATCH_BYTES], piped: VecDeque::new(), config }
+        Self {
+            now: clock(),
+            pool,
+            scratch: vec![0; SCRATCH_BYTES],
+            piped: VecDeque::new(),
+            crowd: Crowd::new(),
+            config,
+        }
     }
 
     pub(crate) fn tick(&mut self) {

@@ -8,21 +8,12 @@ use mio::net::TcpStream;
 use crate::bench::Bench;
 use crate::clock;
 use crate::keys::ConnectionKey;
+use crate::pace::{Pace, Turn};
 use crate::socket::{reason, send};
 use crate::timers::Armed;
 
-/// One connection reads at most so many times before others get their turn.
-const READS_MAX: usize = 16;
-
-/// One connection reads at most so many bytes before others get their turn.
-const READ_BYTES_MAX: usize = 1024 * 1024;
-
-/// One connection works at most about so long at what it has read before others get their turn: what a byte costs depends on
-/// what it says, and a megabyte of small requests would hold everybody up for a long time.
-const WORK_SHARE: Duration = Duration::from_micros(250);
-
-/// A connection whose bytes cost much reads at least so many at a time.
-const APPETITE_MIN: usize = 16 * 1024;
+/// One connection reads at most so many bytes that nobody wants any more before others get their turn.
+const DISCARD_BYTES_MAX: usize = 64 * 1024;
 
 /// One connection writes at most so many bursts before others get their turn.
 const WRITES_MAX: usize = 16;
@@ -55,8 +46,7 @@ pub(crate) struct Connection<T> {
     pub(crate) hung_up: bool,
     /// The socket took less than it was given; or the other end of the pipe knows that there is something to read.
     pub(crate) blocked: bool,
-    /// How many bytes it reads at a time: as many as it works off in [`WORK_SHARE`].
-    appetite: usize,
+    pub(crate) pace: Pace,
     /// Something waits to be written, and some of it has to leave by then.
     stalled_until: Option<Instant>,
     /// A write has failed: what is read from here on is the last there is.
@@ -132,7 +122,7 @@ impl<T> Connection<T> {
             retrying: false,
             hung_up: false,
             blocked: false,
-            appetite: usize::MAX,
+            pace: Pace::new(),
             stalled_until: None,
             write_failed: false,
         }
@@ -232,9 +222,29 @@ impl<T> Connection<T> {
     /// Returns what it wants next, or `None` if that was the last. Only for sockets: an end of a pipe lingers until the other end
     /// has read it.
     pub(crate) fn linger(&mut self, bench: &mut Bench) -> Option<Next> {
+        self.write_last(bench)?;
         let (Phase::Lingering(linger), Link::Socket { stream, .. }) = (&mut self.phase, &mut self.link)
         else {
             return Some(Next::Wait);
+        };
+        let mut next = Next::Wait;
+        if !linger.eof {
+            match discard(stream, &mut bench.scratch, self.hung_up).ok()? {
+                Discarded::End => linger.eof = true,
+                Discarded::All => {}
+                Discarded::Some => next = Next::Again,
+            }
+        }
+        (!linger.eof || !linger.shut).then_some(next)
+    }
+
+    /// Writes what is left, and says that it was all.
+    ///
+    /// Returns `None` if nothing more will get across.
+    pub(crate) fn write_last(&mut self, bench: &mut Bench) -> Option<()> {
+        let (Phase::Lingering(linger), Link::Socket { stream, .. }) = (&mut self.phase, &mut self.link)
+        else {
+            return Some(());
         };
         if let Some(mut out) = self.output.take() {
             let waiting = out.len();
@@ -254,32 +264,12 @@ impl<T> Connection<T> {
             linger.shut = true;
             stream.shutdown(Shutdown::Write).ok()?;
         }
-        let mut next = Next::Wait;
-        if !linger.eof {
-            match discard(stream, &mut bench.scratch).ok()? {
-                Discarded::End => linger.eof = true,
-                Discarded::All => {}
-                Discarded::Some => next = Next::Again,
-            }
-        }
-        (!linger.eof || !linger.shut).then_some(next)
+        Some(())
     }
 }
 
 /// What keeps one connection from being a burden to others.
 impl<T> Connection<T> {
-    /// Sees to it that the next read takes about as long to work off as others can wait; `true` if this one took longer.
-    fn note_work(&mut self, took: Duration, received: usize) -> bool {
-        if took > WORK_SHARE {
-            self.appetite = (received / 2).max(APPETITE_MIN);
-            return true;
-        }
-        if took < WORK_SHARE / 4 {
-            self.appetite = self.appetite.saturating_mul(2);
-        }
-        false
-    }
-
     /// Starts, or starts again, the time that a peer has to take some of what waits.
     fn note_stall(&mut self, bench: &Bench, waiting: usize, left: usize) {
         if left == 0 || matches!(self.link, Link::Pipe { .. }) {
@@ -363,28 +353,31 @@ impl<T: Transport> Connection<T> {
 
     /// Reads what the socket has, hands it to the transport, and writes what comes of it.
     fn receive(&mut self, bench: &mut Bench) -> Result<Next, Ending> {
-        let mut budget = READ_BYTES_MAX;
-        for _ in 0..READS_MAX {
+        let mut turn = Turn::new(&bench.crowd, bench.now);
+        while !turn.is_over() {
             let tail_len = self.make_room(bench);
             let Link::Socket { stream, peer } = &mut self.link else { return Ok(Next::Wait) };
             let room = bench.scratch.get_mut(tail_len..).unwrap_or_default();
-            let asked = room.len().min(self.appetite);
+            // At least as much as the tail, which is moved for each read: a long frame is not moved for every kilobyte of it.
+            let asked = room.len().min(turn.read_bytes(&self.pace).max(tail_len));
+            let began = clock();
             match stream.read(room.get_mut(..asked).unwrap_or_default()) {
                 Ok(0) => return Err(self.peer_closed()),
                 Ok(received) => {
-                    let began = clock();
                     self.deliver(bench, received)?;
                     self.flush(bench)?;
-                    let sated = self.note_work(clock().saturating_duration_since(began), received);
-                    if SHORT_IS_DRY && received < asked && !self.hung_up {
+                    let took = clock().saturating_duration_since(began);
+                    let full = received == asked;
+                    turn.note_read(&mut self.pace, took, received, full);
+                    if SHORT_IS_DRY && !full && !self.hung_up {
+                        turn.end(&mut self.pace, &mut bench.crowd, bench.now, true);
                         return Ok(Next::Wait);
                     }
-                    budget = budget.saturating_sub(received);
-                    if budget == 0 || sated {
-                        break;
-                    }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Wait),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    turn.end(&mut self.pace, &mut bench.crowd, bench.now, true);
+                    return Ok(Next::Wait);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     return Err(Ending::Broken(Closed::peer(format!(
@@ -394,6 +387,7 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
+        turn.end(&mut self.pace, &mut bench.crowd, bench.now, false);
         Ok(Next::Again)
     }
 
@@ -546,18 +540,19 @@ enum Discarded {
     Some,
 }
 
-/// Reads what nobody wants any more.
-fn discard(stream: &mut TcpStream, scratch: &mut [u8]) -> io::Result<Discarded> {
-    for _ in 0..READS_MAX {
-        match stream.read(scratch) {
+/// Reads what nobody wants any more. `hung_up`: the end is announced, and only reading as far as that brings it to light.
+fn discard(stream: &mut TcpStream, scratch: &mut [u8], hung_up: bool) -> io::Result<Discarded> {
+    let asked = scratch.len().min(DISCARD_BYTES_MAX);
+    loop {
+        match stream.read(scratch.get_mut(..asked).unwrap_or_default()) {
             Ok(0) => return Ok(Discarded::End),
-            Ok(_) => {}
+            Ok(read) if SHORT_IS_DRY && read < asked && !hung_up => return Ok(Discarded::All),
+            Ok(_) => return Ok(Discarded::Some),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Discarded::All),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Discarded::Some)
 }
 
 #[cfg(test)]
@@ -566,20 +561,6 @@ mod tests {
 
     use super::*;
     use crate::config::ReactorConfig;
-
-    #[test]
-    fn appetite_follows_what_bytes_cost() {
-        let peer = ConnectionKey::of(fulmar_base::Key::<()>::from_u64(0));
-        let mut connection: Connection<()> = Connection::new(Link::Pipe { peer }, Phase::Open);
-        assert!(connection.note_work(WORK_SHARE * 2, 200_000), "the others' turn");
-        assert_eq!(connection.appetite, 100_000);
-        assert!(!connection.note_work(WORK_SHARE / 2, 100_000));
-        assert_eq!(connection.appetite, 100_000);
-        assert!(!connection.note_work(WORK_SHARE / 5, 100_000));
-        assert_eq!(connection.appetite, 200_000);
-        assert!(connection.note_work(WORK_SHARE * 2, 100));
-        assert_eq!(connection.appetite, APPETITE_MIN);
-    }
 
     #[test]
     fn lingering_goes_on_while_the_peer_reads_and_not_for_ever() {

@@ -13,7 +13,7 @@ use crate::config::ReactorConfig;
 use crate::connection::{Connection, Ending, Link, Next, Phase};
 use crate::current::ReactorId;
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
-use crate::listener::{Accepted, EXHAUSTED_REST, Listener};
+use crate::listener::Listener;
 use crate::mailbox::{Inbox, Item, Mailbox};
 use crate::socket::{Socket, reason};
 use crate::tasks::Tasks;
@@ -27,7 +27,7 @@ pub struct Core<T, L> {
     pub(crate) poll: Poll,
     pub(crate) bench: Bench,
     pub(crate) connections: Slab<Connection<T>>,
-    listeners: Slab<Listener>,
+    pub(crate) listeners: Slab<Listener>,
     pub(crate) timers: Timers<L>,
     pub(crate) tasks: Tasks,
     pub(crate) inbox: Inbox<L>,
@@ -35,8 +35,10 @@ pub struct Core<T, L> {
     pub(crate) items: Vec<Item<L>>,
     /// Connections that transmit and write at the end of this round.
     pub(crate) dirty: VecDeque<ConnectionKey>,
-    /// Sockets that had more than fitted into the turn. Nothing else announces them: edges are told once.
-    pub(crate) again: VecDeque<Retry>,
+    /// Sockets that had more than fitted into their turn, or whose turns are long. Nothing else announces them: edges are told once.
+    pub(crate) again: VecDeque<ConnectionKey>,
+    /// Listeners where connections wait to be accepted.
+    pub(crate) accepting: VecDeque<ListenerKey>,
     /// Transports whose connections have ended, and whose host has not been told.
     pub(crate) ended: VecDeque<Ended<T>>,
     /// How many connections have a transport.
@@ -60,12 +62,6 @@ pub(crate) enum Root {
     Absent,
     Asleep,
     Woken,
-}
-
-#[derive(Copy, Clone)]
-pub(crate) enum Retry {
-    Connection(ConnectionKey),
-    Listener(ListenerKey),
 }
 
 /// What a mio event is about. Tokens hold indices; an event for an earlier user of a slot is an announcement too many, which costs
@@ -109,7 +105,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let key = self.listeners.insert_with(|key| {
             let token = Source::Listener(key.index()).token();
             result = registry.register(&mut socket, token, Interest::READABLE);
-            Listener { socket, resting: false }
+            Listener { socket, resting: false, waiting: false }
         });
         if let Err(error) = result {
             self.listeners.remove(key);
@@ -304,6 +300,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             items: Vec::new(),
             dirty: VecDeque::new(),
             again: VecDeque::new(),
+            accepting: VecDeque::new(),
             ended: VecDeque::new(),
             live: 0,
             root: Root::Absent,
@@ -323,6 +320,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             || self.root == Root::Woken
             || !self.dirty.is_empty()
             || !self.again.is_empty()
+            || !self.accepting.is_empty()
             || !self.ended.is_empty()
     }
 
@@ -384,7 +382,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let connected = match &connection.phase {
             Phase::Lingering(_) => {
                 connection.blocked &= !writable;
-                self.linger(key);
+                self.retry(key);
                 return false;
             }
             Phase::Open => false,
@@ -401,20 +399,14 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         } else if let Some(connection) = self.connections.get_mut(key.key())
             && matches!(connection.phase, Phase::Open)
         {
-            // One in the list of retries reads when that is served, and has one share of a turn, not two.
-            let readable = readable && !connection.retrying;
-            let result = connection.on_ready(&mut self.bench, readable, writable);
+            let reads = readable && !connection.pace.is_greedy();
+            let result = connection.on_ready(&mut self.bench, reads, writable);
             self.settle(key, result);
+            if readable && !reads {
+                self.retry(key);
+            }
         }
         connected
-    }
-
-    /// More is read of a socket that had more than fitted into the turn before.
-    pub(crate) fn on_again(&mut self, key: ConnectionKey) {
-        if let Some(connection) = self.connections.get_mut(key.key()) {
-            connection.retrying = false;
-            self.on_socket(key, true, false, false);
-        }
     }
 
     /// Does what follows from a piece of work on a connection.
@@ -423,10 +415,10 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             Ok(next) => next,
             Err(ending) => return self.end(key, ending),
         };
-        let Some(connection) = self.connections.get_mut(key.key()) else { return };
-        if next == Next::Again && !std::mem::replace(&mut connection.retrying, true) {
-            self.again.push_back(Retry::Connection(key));
+        if next == Next::Again {
+            self.retry(key);
         }
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
         if std::mem::take(&mut connection.cut_off) {
             self.mark_dirty(key);
         }
@@ -462,29 +454,6 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             self.poke(key, |transport, env| transport.on_deadline(env));
         } else {
             self.rearm(key);
-        }
-    }
-
-    /// The next connection that waits to be accepted.
-    pub(crate) fn accept(&mut self, key: ListenerKey) -> Accepted {
-        let Some(listener) = self.listeners.get_mut(key.key()) else { return Accepted::Empty };
-        let accepted = listener.accept();
-        match accepted {
-            // One timer for a listener, however many connections arrive meanwhile.
-            Accepted::Exhausted if std::mem::replace(&mut listener.resting, true) => {}
-            Accepted::Exhausted => self.timers.arm_listener(self.bench.now + EXHAUSTED_REST, key),
-            Accepted::Connection(..) if self.connections.len() >= self.bench.config.connections_max => {
-                return Accepted::Gone;
-            }
-            _ => {}
-        }
-        accepted
-    }
-
-    /// A listener that ran out of descriptors has rested.
-    pub(crate) fn rested(&mut self, key: ListenerKey) {
-        if let Some(listener) = self.listeners.get_mut(key.key()) {
-            listener.resting = false;
         }
     }
 
@@ -553,15 +522,21 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let Some(transport) = connection.close(&mut self.bench, &closed, eof) else { return };
         self.live -= 1;
         self.ended.push_back(Ended { key, transport, closed });
-        if flush {
-            self.linger(key);
-        } else {
-            self.remove(key);
+        if !flush {
+            return self.remove(key);
+        }
+        match connection.link {
+            Link::Pipe { peer } => self.linger_in_pipe(key, peer),
+            // Reading what the peer still sends is for a turn of its own.
+            Link::Socket { .. } => match connection.write_last(&mut self.bench) {
+                Some(()) => self.settle(key, Ok(Next::Again)),
+                None => self.remove(key),
+            },
         }
     }
 
     /// One step further in taking leave of a peer.
-    fn linger(&mut self, key: ConnectionKey) {
+    pub(crate) fn linger(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key.key()) else { return };
         if let Link::Pipe { peer } = connection.link {
             return self.linger_in_pipe(key, peer);

@@ -23,6 +23,7 @@
 //! or task is not caught here: it ends the reactor, which closes its connections on the way out.
 #![forbid(unsafe_code)]
 
+mod again;
 mod bench;
 mod blocking;
 mod clock;
@@ -34,6 +35,7 @@ mod keys;
 mod listener;
 mod lone;
 mod mailbox;
+mod pace;
 mod pipe;
 mod reactor;
 mod resolver;

@@ -6,7 +6,10 @@ use mio::net::TcpListener;
 
 use crate::socket::Socket;
 
-/// One listener accepts at most so many connections before others get their turn.
+/// One listener accepts so many connections in a turn in any case, as each costs about as much as a call …
+pub(crate) const ACCEPTS_MIN: usize = 2;
+
+/// … and at most so many, while others take time too.
 pub(crate) const ACCEPTS_MAX: usize = 64;
 
 /// How long a listener rests when the process or the system has run out of descriptors or memory. Nothing tells us when there are
@@ -17,6 +20,8 @@ pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
     /// A timer is set for the next attempt.
     pub(crate) resting: bool,
+    /// In the list of those where connections wait.
+    pub(crate) waiting: bool,
 }
 
 /// What came of an attempt to accept.

@@ -7,16 +7,16 @@ use std::pin::pin;
 use std::task::{self, Context};
 use std::time::Duration;
 
-use fulmar_base::{Closed, Transport};
+use fulmar_base::{Closed, Instant, Transport};
 use mio::Events;
 use mio::event::Event;
 
 use crate::clock;
 use crate::config::ReactorConfig;
-use crate::core::{Core, Ended, Retry, Root, Source};
+use crate::core::{Core, Ended, Root, Source};
 use crate::current::Entered;
 use crate::keys::{ConnectionKey, ListenerKey};
-use crate::listener::{ACCEPTS_MAX, Accepted};
+use crate::listener::{ACCEPTS_MAX, ACCEPTS_MIN, Accepted};
 use crate::mailbox::{Item, Target, TaskWaker};
 use crate::socket::Socket;
 use crate::timers::Due;
@@ -69,7 +69,7 @@ pub trait Host: Sized {
 ///
 /// A turn does, in this order: letters, wake-ups, local tasks and pipes, until none is ready; one transmit and one write for each
 /// connection poked so; timers; then it waits for sockets, and serves each that is ready with a read, a receive, a transmit and a
-/// write of its own.
+/// write of its own: first those that need little, then, for as long again, listeners and those that take much.
 pub struct Reactor<H: Host> {
     host: H,
     core: Core<H::Transport, H::Letter>,
@@ -240,7 +240,7 @@ impl<H: Host> Reactor<H> {
                 }
                 Due::Listener(key) => {
                     self.core.rested(key);
-                    self.accept(key);
+                    self.core.accept_soon(key);
                 }
                 Due::Connection(_) => {}
             }
@@ -251,10 +251,11 @@ impl<H: Host> Reactor<H> {
 
     /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
     fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let retries = self.core.again.len();
         self.wait(self.patience(timeout))?;
+        let began = clock();
         self.serve_sockets();
-        self.serve_retries(retries);
+        self.core.bench.crowd.note_served();
+        self.serve_greedy(began);
         Ok(())
     }
 
@@ -322,7 +323,7 @@ impl<H: Host> Reactor<H> {
                 Source::Mailbox => {}
                 Source::Listener(index) => {
                     if let Some(key) = self.core.listener_at(index) {
-                        self.accept(key);
+                        self.core.accept_soon(key);
                     }
                 }
                 Source::Connection(index) => {
@@ -349,28 +350,46 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// The `count` sockets that were cut off by their share of an earlier turn.
-    fn serve_retries(&mut self, count: usize) {
-        for _ in 0..count {
+    /// Serves those who take much, for as long as the others took that were served since `began`: listeners for half of that, then
+    /// sockets whose turn did not suffice or whose turns are long, at least one. So whoever needs little never waits for more than
+    /// one of those who take much, and these have half of the time, however many the others are.
+    fn serve_greedy(&mut self, began: Instant) {
+        if self.core.again.is_empty() && self.core.accepting.is_empty() {
+            return;
+        }
+        self.core.bench.tick();
+        let start = self.core.bench.now;
+        let share = start.saturating_duration_since(began);
+        for _ in 0..self.core.accepting.len() {
+            if let Some(key) = self.core.next_accepting() {
+                self.accept(key, start + share / 2);
+            }
+        }
+        for _ in 0..self.core.again.len() {
+            let Some(key) = self.core.again.pop_front() else { break };
+            self.core.on_again(key);
             self.core.bench.tick();
-            match self.core.again.pop_front() {
-                Some(Retry::Connection(key)) => self.core.on_again(key),
-                Some(Retry::Listener(key)) => self.accept(key),
-                None => break,
+            if self.core.bench.now >= start + share {
+                break;
             }
         }
         self.report_ended();
     }
 
-    fn accept(&mut self, key: ListenerKey) {
-        for _ in 0..ACCEPTS_MAX {
+    /// Accepts connections, a few in any case and more while there is time.
+    fn accept(&mut self, key: ListenerKey, until: Instant) {
+        for accepted in 0..ACCEPTS_MAX {
+            if accepted >= ACCEPTS_MIN && self.core.bench.now >= until {
+                break;
+            }
             match self.core.accept(key) {
                 Accepted::Connection(socket, peer) => self.host.on_accept(&mut self.core, key, socket, peer),
                 Accepted::Gone => {}
                 Accepted::Empty | Accepted::Exhausted => return,
             }
+            self.core.bench.tick();
         }
-        self.core.again.push_back(Retry::Listener(key));
+        self.core.accept_soon(key);
     }
 
     fn close_all(&mut self) {

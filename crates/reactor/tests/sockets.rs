@@ -414,16 +414,50 @@ fn a_connection_whose_bytes_cost_much_gets_fewer_of_them_at_a_time() {
     reactor.host().make = || Some(Lines { slow: Duration::from_millis(1), ..Lines::raw() });
     let mut stream = client(address);
     let writer = std::thread::spawn(move || {
-        stream.write_all(&vec![b'.'; 8_000_000]).expect("it is read");
+        stream.write_all(&vec![b'.'; 500_000]).expect("it is read");
         stream
     });
     turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
     let log = reactor.host().accepted[0].1.clone();
-    turn_until(&mut reactor, |_| log.borrow().received.len() > 7_000_000);
+    turn_until(&mut reactor, |_| log.borrow().received.len() > 400_000);
     let offered = log.borrow().offered;
-    assert!((1..=16 * 1024).contains(&offered), "{offered} bytes at a time");
-    turn_until(&mut reactor, |_| log.borrow().received.len() == 8_000_000);
+    assert!((1..=4 * 1024).contains(&offered), "{offered} bytes at a time");
+    turn_until(&mut reactor, |_| log.borrow().received.len() == 500_000);
     drop(writer.join());
+}
+
+#[test]
+fn whoever_needs_little_waits_for_one_of_those_who_take_much() {
+    const GREEDY: usize = 8;
+    let mut reactor = toys();
+    let address = listen(&mut reactor);
+    let mut modest = client(address);
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    let line = reactor.host().accepted[0].1.clone();
+    write_all(&mut modest, "a line\n");
+    turn_until(&mut reactor, |_| line.borrow().receives == 1);
+    reactor.host().make = || Some(Lines { slow: Duration::from_millis(5), ..Lines::raw() });
+    let hoses: Vec<TcpStream> = (0..GREEDY)
+        .map(|_| {
+            let mut hose = client(address);
+            write_all(&mut hose, &".".repeat(60_000));
+            hose
+        })
+        .collect();
+    turn_until(&mut reactor, |reactor| {
+        let accepted = &reactor.host().accepted;
+        accepted.len() == 1 + GREEDY && accepted.iter().all(|(_, log)| log.borrow().receives > 0)
+    });
+    let receives = |reactor: &mut Toys| -> usize {
+        reactor.host().accepted[1..].iter().map(|(_, log)| log.borrow().receives).sum()
+    };
+    let before = receives(&mut reactor);
+    write_all(&mut modest, "another\n");
+    reactor.turn(Some(Duration::ZERO)).expect("turning works");
+    assert_eq!(line.borrow().receives, 2, "it is served in the next turn");
+    let served = receives(&mut reactor) - before;
+    assert!((1..GREEDY).contains(&served), "{served} of those who take much were served in the same turn");
+    drop(hoses);
 }
 
 #[test]
@@ -459,7 +493,7 @@ fn more_connections_than_one_turn_accepts_are_all_accepted() {
     let address = listen(&mut reactor);
     let streams: Vec<TcpStream> = (0..100).map(|_| client(address)).collect();
     reactor.turn(Some(PATIENCE)).expect("turning works");
-    assert_eq!(reactor.host().accepted.len(), 64, "a turn has its share");
+    assert!((2..=64).contains(&reactor.host().accepted.len()), "a turn has its share");
     turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 100);
     drop(streams);
 }
