@@ -36,7 +36,7 @@ pub(crate) enum OtherSide {
 enum Held {
     Channel(Channel),
     /// A call that is under way, or is being opened.
-    Call(Pin<Box<dyn Future<Output = Option<Held>>>>),
+    Call(Pin<Box<dyn Future<Output = Option<Self>>>>),
     Streaming(Streaming<Raw>),
     Requests(Requests<Raw>),
     Upload(Upload<Raw, Raw>),
@@ -148,14 +148,14 @@ impl Round {
                 let counts = witness.counts();
                 (counts == ChannelCounts::default())
                     .then_some(())
-                    .ok_or(format!("R40_SEED={seed}: {counts:?}"))
+                    .ok_or_else(|| format!("R40_SEED={seed}: {counts:?}"))
             });
         }
         self.hostile = None;
         let seed = self.seed;
         self.until_at_rest(move |reactor| {
-            let counts = reactor.map_or(Counts::default(), LocalReactor::counts);
-            (counts == Counts::default()).then_some(()).ok_or(format!("R40_SEED={seed}: {counts:?}"))
+            let counts = reactor.map_or_else(Counts::default, LocalReactor::counts);
+            (counts == Counts::default()).then_some(()).ok_or_else(|| format!("R40_SEED={seed}: {counts:?}"))
         });
     }
 
