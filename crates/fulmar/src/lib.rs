@@ -78,7 +78,7 @@ pub use error::{ConnectError, ServerError};
 pub use extensions::Extensions;
 pub use fulmar_grpc::{Code, MetadataError, MetadataMap, Status};
 pub use fulmar_http2::Config as Http2Config;
-pub use intercept::{CallHead, CallInfo, Interceptor};
+pub use intercept::{CallCredentials, CallHead, CallInfo, Interceptor, WithCredentials};
 pub use local::LocalReactor;
 pub use payload::{Payload, Raw};
 pub use request::{IntoRequest, Request};

@@ -1,6 +1,7 @@
 //! Interceptors: code around calls of any kind and any message type, on either side.
 
 mod call;
+mod credentials;
 mod hooks;
 mod passing;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use call::{CallHead, CallInfo};
+pub use credentials::{CallCredentials, WithCredentials};
 use fulmar_grpc::{MetadataMap, Status};
 pub(crate) use hooks::CallHooks;
 pub(crate) use passing::{Passed, Passing};
