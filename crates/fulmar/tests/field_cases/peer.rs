@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulmar_hpack::{DecodeLimits, Decoder, FieldList};
 
@@ -448,7 +448,20 @@ impl RawServer {
 
     /// Takes a connection and says nothing on it.
     pub(crate) fn accept_silently(&self) -> Peer {
-        Peer::new(self.listener.accept().expect("a client connects").0)
+        self.listener.set_nonblocking(true).expect("it takes the mode");
+        let begun = Instant::now();
+        loop {
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(false).expect("it takes the mode");
+                    return Peer::new(socket);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("no client has connected: {error}"),
+            }
+        }
     }
 }
 

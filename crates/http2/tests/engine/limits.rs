@@ -111,7 +111,7 @@ fn refused_streams_count_as_provoked_resets() {
 }
 
 #[test]
-fn pings_without_end() {
+fn r48_pings_without_end() {
     let mut peer = frugal();
     assert_eq!(floods(&mut peer, |peer, _| peer.sends(Frame::Ping([0; 8]))), 5);
     expects_calm(&mut peer, "pings_budget");
@@ -132,14 +132,14 @@ fn pings_beside_real_work_are_no_flood() {
 }
 
 #[test]
-fn settings_without_end() {
+fn r48_settings_without_end() {
     let mut peer = frugal();
     assert_eq!(floods(&mut peer, |peer, _| peer.sends(Frame::Settings(vec![]))), 5);
     expects_calm(&mut peer, "settings_budget");
 }
 
 #[test]
-fn settings_with_entries_without_end() {
+fn r48_settings_with_entries_without_end() {
     let mut peer = Peer::of_server(Config { settings_entries_max: 3, ..Config::default() });
     peer.sends(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1); 3]));
     assert_eq!(peer.error, None);
@@ -148,7 +148,7 @@ fn settings_with_entries_without_end() {
 }
 
 #[test]
-fn empty_data_without_end() {
+fn r48_empty_data_without_end() {
     let mut peer = frugal();
     peer.requests(1, false);
     let rounds = floods(&mut peer, |peer, n| match n % 2 {
@@ -161,7 +161,7 @@ fn empty_data_without_end() {
 }
 
 #[test]
-fn tiny_data_without_end() {
+fn r48_tiny_data_without_end() {
     let mut peer = frugal();
     peer.requests(1, false);
     (0..10).for_each(|_| peer.sends(data(1, "12345")));
@@ -203,7 +203,7 @@ fn data_that_is_tiny_because_the_window_is_is_no_flood() {
 }
 
 #[test]
-fn window_updates_without_end() {
+fn r48_window_updates_without_end() {
     for id in [0, 1] {
         let mut peer = frugal();
         peer.requests(1, false);
@@ -213,7 +213,7 @@ fn window_updates_without_end() {
 }
 
 #[test]
-fn credit_that_dribbles_makes_no_frames_of_a_byte_without_end() {
+fn r48_credit_that_dribbles_makes_no_frames_of_a_byte_without_end() {
     let mut peer = frugal();
     peer.sends(Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)]));
     peer.expects(Frame::SettingsAck);
@@ -341,7 +341,7 @@ fn while_too_much_waits_new_streams_are_refused() {
 }
 
 #[test]
-fn frames_without_effect_without_end() {
+fn r48_frames_without_effect_without_end() {
     type Flood = fn() -> Frame;
     let ways: [Flood; 6] = [
         || raw(0xfe, 0, 0, ""),

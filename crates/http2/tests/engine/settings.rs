@@ -86,12 +86,14 @@ fn the_first_frame_must_be_settings_and_no_acknowledgement() {
 #[test]
 fn a_preface_that_never_comes_ends_the_connection_in_time() {
     for sent in [&b""[..], &PREFACE[..20], PREFACE] {
-        let mut peer = Peer::silent(Role::Server, Config::default());
+        // A peer that does not speak acknowledges nothing either, for which it has more time here.
+        let mut peer = Peer::silent(Role::Server, Config { settings_ack_ms: 20_000, ..Config::default() });
         peer.sends_bytes(sent);
         assert_eq!(peer.engine.next_deadline(), Some(peer.now + Duration::from_secs(10)));
         peer.waits(Duration::from_millis(9_999));
         assert_eq!(peer.error, None);
         peer.waits(Duration::from_millis(1));
+        assert!(peer.error.as_ref().is_some_and(|error| error.text.starts_with("preface_ms")));
         peer.expects_connection_error(ErrorCode::SettingsTimeout);
         assert_eq!(peer.engine.next_deadline(), None);
     }
