@@ -18,12 +18,14 @@ mod features;
 mod geometry;
 mod greeter;
 mod guide;
+mod proxy;
 
 pub use arguments::arguments;
 pub use features::features;
 pub use geometry::{contains, distance_metres};
 pub use greeter::Hello;
 pub use guide::Guide;
+pub use proxy::forward;
 
 /// The programs of the README, compiled.
 #[cfg(doctest)]
