@@ -57,7 +57,13 @@ impl Pair {
     pub fn unary(&mut self, calls: usize, message: &[u8]) -> Done {
         for _ in 0..calls {
             let mut env = Env::new(Instant::ZERO, &mut self.pool, &mut self.to_server);
-            let start = Start { path: UNARY, metadata: &self.metadata, timeout: None, deadline: None };
+            let start = Start {
+                path: UNARY,
+                metadata: &self.metadata,
+                timeout: None,
+                deadline: None,
+                compression: &fulmar_grpc::Compression::Default,
+            };
             self.client.start(&mut env, start, Some(message), true)?;
         }
         self.exchange()?;
@@ -68,7 +74,13 @@ impl Pair {
     pub fn open_streams(&mut self, streams: usize) -> Done {
         for _ in 0..streams {
             let mut env = Env::new(Instant::ZERO, &mut self.pool, &mut self.to_server);
-            let start = Start { path: PING_PONG, metadata: &self.metadata, timeout: None, deadline: None };
+            let start = Start {
+                path: PING_PONG,
+                metadata: &self.metadata,
+                timeout: None,
+                deadline: None,
+                compression: &fulmar_grpc::Compression::Default,
+            };
             self.streams.push(self.client.start(&mut env, start, None, false)?);
         }
         self.exchange()

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 
@@ -22,6 +23,7 @@ const CLASSES: usize = (CLASS_BITS_MAX - CLASS_BITS_MIN + 1) as usize;
 pub struct Pool {
     free: [Vec<Block>; CLASSES],
     outputs: Vec<Output>,
+    kept: Vec<Box<dyn Any + Send>>,
     retained_bytes: usize,
     retained_bytes_max: usize,
     outstanding: usize,
@@ -46,6 +48,7 @@ impl Pool {
         Self {
             free: [const { Vec::new() }; CLASSES],
             outputs: Vec::new(),
+            kept: Vec::new(),
             retained_bytes: 0,
             retained_bytes_max,
             outstanding: 0,
@@ -130,6 +133,20 @@ impl Pool {
             self.retained_bytes = kept;
             self.outputs.push(output);
         }
+    }
+
+    /// Keeps something for whoever lends this pool next and [asks](Self::take_kept) for its type: what a thread needs once, and its
+    /// connections by turns. It bounds itself, and does not count as [retained](Self::retained_bytes). There is one of each type at
+    /// most: it takes the place of one that is kept already.
+    pub fn keep<T: Any + Send>(&mut self, thing: Box<T>) {
+        drop(self.take_kept::<T>());
+        self.kept.push(thing);
+    }
+
+    /// What is [kept](Self::keep) of this type.
+    pub fn take_kept<T: Any + Send>(&mut self) -> Option<Box<T>> {
+        let index = self.kept.iter().position(|thing| (**thing).is::<T>())?;
+        self.kept.swap_remove(index).downcast().ok()
     }
 
     /// How many blocks were taken and neither given back nor [handed out](Self::hand_out). A world at rest has none: anything else is a leak.
@@ -564,5 +581,17 @@ mod tests {
             assert!(held <= most && most <= held + 2 * PAGE, "{capacity}: {held}, {most}");
             pool.give(block);
         }
+    }
+
+    #[test]
+    fn one_thing_of_each_type_is_kept_until_it_is_asked_for() {
+        let mut pool = Pool::new();
+        pool.keep(Box::new(1_u8));
+        pool.keep(Box::new(2_u8));
+        pool.keep(Box::new("three".to_owned()));
+        assert_eq!(pool.take_kept::<u8>().as_deref(), Some(&2));
+        assert_eq!(pool.take_kept::<u8>(), None);
+        assert_eq!(pool.take_kept::<String>().as_deref().map(String::as_str), Some("three"));
+        assert_eq!(pool.retained_bytes(), 0);
     }
 }

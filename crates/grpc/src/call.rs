@@ -6,6 +6,7 @@ use std::mem;
 use fulmar_base::{DeadlineHeap, DeadlineKey, Holding, Instant, Key, Pool, Slab};
 use fulmar_http2::{Connection, StreamKey};
 
+use crate::encoding::{Choice, Compress, EncodingId, PeerAccepts};
 use crate::framing::Deframer;
 use crate::metadata::MetadataMap;
 use crate::status::Status;
@@ -20,6 +21,12 @@ pub struct Call {
     pub(crate) stream: StreamKey,
     pub(crate) deframer: Deframer,
     pub(crate) credit: Credit,
+    /// What the peer's messages are compressed with.
+    pub(crate) encoding: Option<EncodingId>,
+    /// What the messages to the peer are compressed with, and which of them.
+    pub(crate) sends: Option<Choice>,
+    pub(crate) compress: Compress,
+    pub(crate) peer_accepts: PeerAccepts,
     /// The number of the message that is unfinished, counted over all calls in the order in which they began.
     pub(crate) message: u64,
     /// The metadata that opened the other side, until it is taken.
@@ -91,12 +98,17 @@ pub(crate) enum Inbound {
 /// longer than the window for good, so one more byte is credited for each that is held but belongs to no message yet.
 /// With `held` = untaken + the part of an unfinished message, the rule `credit what exceeds untaken` keeps
 /// `held <= window + one message`, and a peer is stopped only while a whole window of messages is untaken.
+///
+/// A compressed message has two lengths: what is credited is what arrived, what is held is what it has unfolded to. The application
+/// counts the latter only, so that a part of it taken stands for the same part of what arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
     /// Bytes received and not credited.
     unreleased: usize,
-    /// Bytes of the messages handed over and not taken.
+    /// Bytes of the messages handed over and not taken, as they arrived.
     untaken: usize,
+    /// The same as they were handed over: other than `untaken` only if messages were compressed.
+    unfolded: usize,
     /// Those, and what has arrived of an unfinished message.
     held: usize,
 }
@@ -108,15 +120,15 @@ impl Credit {
         self.held = self.held.saturating_add(bytes);
     }
 
-    /// A message of so many bytes, prefix included, was handed over.
-    pub(crate) fn handed_over(&mut self, bytes: usize) {
+    /// A message that arrived in so many bytes, prefix included, was handed over in `unfolded` bytes.
+    pub(crate) fn handed_over(&mut self, bytes: usize, unfolded: usize) {
         self.untaken = self.untaken.saturating_add(bytes);
+        self.unfolded = self.unfolded.saturating_add(unfolded);
     }
 
     /// The application took so many of the bytes handed over. Returns by how much less is held.
     pub(crate) fn taken(&mut self, bytes: usize) -> usize {
-        let bytes = bytes.min(self.untaken);
-        self.untaken -= bytes;
+        let bytes = self.take(bytes);
         let freed = bytes.min(self.held);
         self.held -= freed;
         freed
@@ -124,7 +136,28 @@ impl Credit {
 
     /// The application will take so many of the bytes handed over when the call has ended: they are held, and credited.
     pub(crate) fn kept(&mut self, bytes: usize) {
-        self.untaken = self.untaken.saturating_sub(bytes);
+        self.take(bytes);
+    }
+
+    /// What is held has unfolded from so many bytes to so many.
+    fn unfolded(&mut self, from: usize, to: usize) {
+        self.held = self.held.saturating_sub(from).saturating_add(to);
+    }
+
+    /// The application took, or will take, so many of the bytes handed over. Returns how many there were.
+    fn take(&mut self, bytes: usize) -> usize {
+        let bytes = bytes.min(self.unfolded);
+        if bytes == self.unfolded {
+            self.untaken = 0;
+        } else if self.unfolded == self.untaken {
+            self.untaken -= bytes;
+        } else {
+            let share = self.untaken as u128 * bytes as u128 / self.unfolded as u128;
+            // Not more than `untaken`, since `bytes` are not more than `unfolded`.
+            self.untaken -= share as usize;
+        }
+        self.unfolded -= bytes;
+        bytes
     }
 
     /// How many bytes are held for the call.
@@ -173,6 +206,9 @@ pub(crate) struct NewCall {
     pub(crate) deadline: Option<Instant>,
     pub(crate) metadata: MetadataMap,
     pub(crate) trailers: MetadataMap,
+    pub(crate) encoding: Option<EncodingId>,
+    pub(crate) sends: Option<Choice>,
+    pub(crate) peer_accepts: PeerAccepts,
 }
 
 impl Calls {
@@ -184,6 +220,10 @@ impl Calls {
             stream,
             deframer: Deframer::default(),
             credit: Credit::default(),
+            encoding: new.encoding,
+            sends: new.sends,
+            compress: Compress::Default,
+            peer_accepts: new.peer_accepts,
             message: 0,
             metadata: new.metadata,
             deadline: new.deadline,
@@ -226,6 +266,16 @@ impl Calls {
         let Some(call) = self.slots.get_mut(key) else { return };
         call.credit.received(bytes);
         pool.hold_for(&mut self.held, bytes);
+    }
+
+    /// What has arrived of a call in `from` bytes has unfolded to `to`.
+    pub(crate) fn unfolded(&mut self, pool: &mut Pool, key: CallKey, from: usize, to: usize) {
+        let Some(call) = self.slots.get_mut(key) else { return };
+        let before = call.credit.held();
+        call.credit.unfolded(from, to);
+        let after = call.credit.held();
+        pool.unhold_for(&mut self.held, before);
+        pool.hold_for(&mut self.held, after);
     }
 
     /// The application took so many of the bytes handed over.
@@ -361,7 +411,7 @@ impl Calls {
 
     /// Bytes of memory held by unfinished messages, and of messages handed over and not taken.
     pub(crate) fn messages_memory(&self) -> usize {
-        self.slots.iter().map(|(_, call)| call.deframer.memory_bytes() + call.credit.untaken).sum()
+        self.slots.iter().map(|(_, call)| call.deframer.memory_bytes() + call.credit.unfolded).sum()
     }
 
     /// Gives memory back if there are no calls and it is more than a few of them need.

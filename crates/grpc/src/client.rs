@@ -1,6 +1,7 @@
 //! The client's end of a connection.
 
 use std::mem;
+use std::sync::Arc;
 
 use fulmar_base::{Closed, Env, Input, Instant};
 use fulmar_http2::{Error, ErrorCode, Role};
@@ -241,6 +242,16 @@ impl Client {
     /// much again, but the bytes count as [held](crate::Config::held_bytes_max) until then.
     pub fn keep(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
         self.end.keep(env, call, message_bytes);
+    }
+
+    /// What the messages of the peer are compressed with, as far as they are; `None` for plain messages.
+    pub fn encoding(&self, call: CallKey) -> Option<&Arc<str>> {
+        self.end.encoding(call)
+    }
+
+    /// Whether the message that was handed over last was compressed: its flag was 1. To be asked before the next event.
+    pub fn was_compressed(&self, call: CallKey) -> bool {
+        self.end.was_compressed(call)
     }
 
     /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.

@@ -2,16 +2,19 @@
 
 use std::borrow::Cow;
 
+use crate::encoding::Encodings;
+
 /// Settings of a [`Server`](crate::Server) or a [`Client`](crate::Client), for each of its connections.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Settings and limits of the HTTP/2 connection below the calls.
     pub http2: fulmar_http2::Config,
     /// The longest message accepted, in bytes without its 5-byte prefix; a longer one ends its call with
-    /// `RESOURCE_EXHAUSTED` as soon as its prefix has arrived. Exactly this many bytes pass.
+    /// `RESOURCE_EXHAUSTED` as soon as its prefix has arrived, or, if it is compressed, as soon as it has unfolded to more. Exactly
+    /// this many bytes pass.
     /// Default: 4 MiB, the value of every other gRPC implementation.
     pub receive_message_bytes_max: usize,
-    /// The longest message sent, in bytes without its 5-byte prefix; a longer one ends its call with
+    /// The longest message sent, in bytes without its 5-byte prefix and before it is compressed; a longer one ends its call with
     /// `RESOURCE_EXHAUSTED`, and nothing of it is sent. The prefix of a message has room for 4 GiB - 1.
     /// Default: no limit but that one.
     pub send_message_bytes_max: usize,
@@ -32,6 +35,8 @@ pub struct Config {
     /// The message format this end speaks: the `proto` of `application/grpc+proto`. A server accepts requests with
     /// this subtype or with none. Default: `proto`.
     pub content_subtype: Cow<'static, str>,
+    /// The encodings that this end accepts, and those it sends with. Default: none, all messages are plain.
+    pub encodings: Encodings,
 }
 
 impl Default for Config {
@@ -44,6 +49,7 @@ impl Default for Config {
             quoted_body_bytes_max: 512,
             user_agent: Cow::Borrowed(concat!("fulmar/", env!("CARGO_PKG_VERSION"))),
             content_subtype: Cow::Borrowed("proto"),
+            encodings: Encodings::default(),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What the two ends of a connection have in common: receiving messages, giving credit for them, and sending them.
 
-use std::fmt;
+use std::sync::Arc;
+use std::{fmt, mem};
 
-use fulmar_base::{Block, Env, Input, Instant};
+use fulmar_base::{Block, Env, Input, Instant, Pool};
 use fulmar_http2::{Connection, Error, ErrorCode, Role, SendError, StreamKey};
 
 use crate::call::{CallKey, Calls, Inbound, Outbound};
 use crate::code::Code;
 use crate::config::Config;
+use crate::encoding::{Choice, Compress, Contexts, EncodingError, Encodings};
 use crate::event::Body;
-use crate::framing::{self, FramingError, PREFIX_LEN};
+use crate::framing::{self, Accepts, FramingError, PREFIX_LEN};
 use crate::held::Held;
 use crate::status::Status;
 
@@ -22,6 +24,7 @@ pub(crate) struct End {
     pub(crate) held: Held,
     pub(crate) receive_message_bytes_max: usize,
     send_message_bytes_max: usize,
+    pub(crate) encodings: Encodings,
     /// How many messages have begun to arrive.
     messages: u64,
     /// The DATA frame that is being cut into messages; its bytes lie aside in the input.
@@ -66,6 +69,8 @@ pub(crate) enum MessageError {
     TooLong(TooLong),
     /// It did not have the length announced. A part of it may be on its way, so that the stream has to be reset.
     Misencoded(Status),
+    /// Nothing of it was sent, and the call has to end.
+    Failed(Status),
 }
 
 impl End {
@@ -78,6 +83,7 @@ impl End {
             messages: 0,
             receive_message_bytes_max: config.receive_message_bytes_max,
             send_message_bytes_max: config.send_message_bytes_max,
+            encodings: config.encodings.clone(),
             open_frame: None,
         }
     }
@@ -95,6 +101,12 @@ impl End {
         let Some(OpenFrame { call, end }) = self.open_frame else {
             return self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status });
         };
+        if self.unfolds(call)
+            && let Some((call, status)) = self.exhausted(env.pool)
+        {
+            // One frame may hold many messages that unfold to much: the bounds hold before each.
+            return Some(Piece::Exhausted { call, status });
+        }
         let mut bytes = input.take_aside();
         let Some(slot) = self.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended) else {
             // The user has ended the call since the last piece.
@@ -102,7 +114,9 @@ impl End {
             return None;
         };
         let (before, was_midway) = (bytes.len(), slot.deframer.is_midway());
-        let message = match slot.deframer.next(env.pool, &mut bytes, self.receive_message_bytes_max) {
+        let accepts =
+            Accepts { length_max: self.receive_message_bytes_max, compressed: slot.encoding.is_some() };
+        let message = match slot.deframer.next(env.pool, &mut bytes, accepts) {
             Ok(message) => message,
             Err(error) => {
                 self.open_frame = None;
@@ -114,13 +128,10 @@ impl End {
             self.messages += 1;
             slot.message = self.messages;
         }
-        if let Some(body) = &message {
-            slot.credit.handed_over(PREFIX_LEN + body.len());
-        }
         self.calls.received(env.pool, call, before - bytes.len());
         if let Some(body) = message {
             input.set_aside(bytes);
-            return Some(Piece::Message { call, body });
+            return Some(self.hand_over(env.pool, call, body));
         }
         if let Some((call, status)) = self.exhausted(env.pool) {
             // What else is to be said of the frame follows.
@@ -135,6 +146,67 @@ impl End {
             return Some(Piece::Fault { call, status: FramingError::Truncated.status() });
         }
         Some(Piece::End { call })
+    }
+
+    /// A message that has arrived, unfolded if it is compressed.
+    fn hand_over<'i>(&mut self, pool: &mut Pool, call: CallKey, body: Body<'i>) -> Piece<'i> {
+        let arrived = body.len();
+        let body = match self.unfold(pool, call, body) {
+            Ok(body) => body,
+            Err(status) => return Piece::Fault { call, status },
+        };
+        if let Some(slot) = self.calls.get_mut(call) {
+            slot.credit.handed_over(PREFIX_LEN + arrived, PREFIX_LEN + body.len());
+        }
+        Piece::Message { call, body }
+    }
+
+    fn unfold<'i>(&mut self, pool: &mut Pool, call: CallKey, body: Body<'i>) -> Result<Body<'i>, Status> {
+        let slot = self.calls.get(call).filter(|slot| slot.deframer.is_compressed());
+        let Some(encoding) = slot.and_then(|slot| self.encodings.receiver(slot.encoding?)) else {
+            return Ok(body);
+        };
+        let (arrived, bytes_max) = (body.len(), self.receive_message_bytes_max);
+        let unfolded =
+            Contexts::with(pool, encoding, |pool, context| context.unfold(pool, body.as_slice(), bytes_max));
+        if let Body::Block(block) = body {
+            pool.give(block);
+        }
+        match unfolded {
+            Ok(block) => {
+                self.calls.unfolded(pool, call, arrived, block.len());
+                Ok(Body::Block(block))
+            }
+            Err(EncodingError::TooLong) => {
+                let text = format!(
+                    "received message of {arrived} compressed bytes is longer than the limit of {bytes_max} bytes"
+                );
+                Err(Status::new(Code::ResourceExhausted, text))
+            }
+            Err(error) => Err(Status::new(Code::Internal, format!("received message: {error}"))),
+        }
+    }
+
+    /// Whether messages of this call may be compressed.
+    fn unfolds(&self, call: CallKey) -> bool {
+        self.calls.get(call).is_some_and(|slot| slot.encoding.is_some())
+    }
+
+    /// What the messages of the peer are compressed with.
+    pub(crate) fn encoding(&self, call: CallKey) -> Option<&Arc<str>> {
+        self.encodings.name(self.calls.get(call)?.encoding?)
+    }
+
+    /// Whether the message handed over last was compressed.
+    pub(crate) fn was_compressed(&self, call: CallKey) -> bool {
+        self.calls.get(call).is_some_and(|slot| slot.encoding.is_some() && slot.deframer.is_compressed())
+    }
+
+    /// The messages that follow are compressed so.
+    pub(crate) fn set_compress(&mut self, call: CallKey, compress: Compress) {
+        if let Some(slot) = self.calls.get_mut(call) {
+            slot.compress = compress;
+        }
     }
 
     /// Moves what waits to the output.
@@ -209,6 +281,13 @@ impl End {
     ) -> Result<(), MessageError> {
         let stream = self.sending_stream(call)?;
         let prefix = self.prefix(length)?;
+        if let Some(slot) = self.calls.get(call)
+            && let Some(choice) = slot.sends
+            && choice.tries(slot.compress, length)
+        {
+            let compress = slot.compress;
+            return self.encode_compressed(env, call, (choice, compress), length, end, encode);
+        }
         let framed_length = PREFIX_LEN + length;
         let exact = if self.connection.begin_data(env, stream, framed_length, end)? {
             env.out.extend_from_slice(&prefix);
@@ -228,6 +307,32 @@ impl End {
         }
         let text = format!("a message did not encode to the {length} bytes that were announced for it");
         Err(MessageError::Misencoded(Status::new(Code::Internal, text)))
+    }
+
+    fn encode_compressed(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        (choice, compress): (Choice, Compress),
+        length: usize,
+        end: bool,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), MessageError> {
+        let stream = self.sending_stream(call)?;
+        let mut contexts = env.pool.take_kept::<Contexts>().unwrap_or_default();
+        let mut context = contexts.take_sender(&self.encodings, choice).ok_or(MessageError::Gone)?;
+        let mut framed = mem::take(&mut context.framed);
+        let sent = match context.frame(choice, compress, length, encode, &mut framed) {
+            Ok(_) => self.connection.send_data(env, stream, &framed, end).map_err(MessageError::from),
+            Err(error) => Err(MessageError::Failed(error.status())),
+        };
+        context.framed = framed;
+        contexts.give(context);
+        env.pool.keep(contexts);
+        if end && sent.is_ok() {
+            self.end_outbound(call);
+        }
+        sent
     }
 
     /// Sends messages that have their prefixes already.
@@ -252,9 +357,14 @@ impl End {
         env: &mut Env<'_>,
         call: CallKey,
         messages: &[u8],
+        end: bool,
     ) -> Result<(), MessageError> {
         let stream = self.sending_stream(call)?;
-        Ok(self.connection.send_data(env, stream, messages, false)?)
+        self.connection.send_data(env, stream, messages, end)?;
+        if end {
+            self.end_outbound(call);
+        }
+        Ok(())
     }
 
     /// Sends END_STREAM on an empty DATA frame behind all messages.
@@ -284,7 +394,7 @@ impl End {
     /// The prefix of a message of this length.
     pub(crate) fn prefix(&self, length: usize) -> Result<[u8; PREFIX_LEN], TooLong> {
         let length_max = self.send_message_bytes_max.min(u32::MAX as usize);
-        framing::prefix(length).filter(|_| length <= length_max).ok_or(TooLong { length, length_max })
+        framing::prefix(length, false).filter(|_| length <= length_max).ok_or(TooLong { length, length_max })
     }
 
     fn sending_stream(&self, call: CallKey) -> Result<StreamKey, MessageError> {

@@ -13,10 +13,30 @@ use crate::status::Status;
 /// One byte that says whether the message is compressed, four that say how long it is, big endian.
 pub(crate) const PREFIX_LEN: usize = 5;
 
-/// Writes the prefix of a plain message of `length` bytes, or says that four bytes cannot hold the length.
-pub(crate) fn prefix(length: usize) -> Option<[u8; PREFIX_LEN]> {
+/// Writes the prefix of a message of `length` bytes, or says that four bytes cannot hold the length.
+pub(crate) fn prefix(length: usize, is_compressed: bool) -> Option<[u8; PREFIX_LEN]> {
     let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
-    Some([0, a, b, c, d])
+    Some([u8::from(is_compressed), a, b, c, d])
+}
+
+/// What a deframer accepts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepts {
+    /// The longest message, in bytes.
+    pub(crate) length_max: usize,
+    /// Whether messages may be compressed. They are as long here as they were sent, and may be a little longer than what they unfold
+    /// to: what cannot be made smaller gets larger by what is put around it.
+    pub(crate) compressed: bool,
+}
+
+impl Accepts {
+    /// The longest message with this flag. Encodings add some bytes, and some for each block of some KiB that they do not compress.
+    const fn length_max(self, is_compressed: bool) -> usize {
+        if !is_compressed {
+            return self.length_max;
+        }
+        self.length_max.saturating_add(self.length_max / 256).saturating_add(1024)
+    }
 }
 
 /// Cuts the DATA of one direction of one call into messages.
@@ -32,15 +52,15 @@ pub(crate) struct Deframer {
 impl Deframer {
     /// Takes one message off the front of `bytes`. With `None`, all of `bytes` was taken and the message goes on.
     ///
-    /// The length announced is compared with `length_max` before any memory is taken, and the block grows with the
+    /// The length announced is compared with what is accepted before any memory is taken, and the block grows with the
     /// bytes received: what a peer announces costs nothing.
     pub(crate) fn next<'i>(
         &mut self,
         pool: &mut Pool,
         bytes: &mut &'i [u8],
-        length_max: usize,
+        accepts: Accepts,
     ) -> Result<Option<Body<'i>>, FramingError> {
-        if !self.take_prefix(bytes, length_max)? {
+        if !self.take_prefix(bytes, accepts)? {
             return Ok(None);
         }
         let length = self.length();
@@ -63,6 +83,11 @@ impl Deframer {
         }
         self.prefix_len = 0;
         Ok(Some(Body::Block(mem::take(&mut self.block))))
+    }
+
+    /// Whether the message taken last, or the one in progress, is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.prefix[0] == 1
     }
 
     /// Whether a message has begun and not ended.
@@ -97,7 +122,7 @@ impl Deframer {
     }
 
     /// Completes the prefix from `bytes` and checks it; whether it is complete.
-    fn take_prefix(&mut self, bytes: &mut &[u8], length_max: usize) -> Result<bool, FramingError> {
+    fn take_prefix(&mut self, bytes: &mut &[u8], accepts: Accepts) -> Result<bool, FramingError> {
         let have = usize::from(self.prefix_len);
         if have == PREFIX_LEN {
             return Ok(true);
@@ -111,10 +136,12 @@ impl Deframer {
         }
         match self.prefix[0] {
             0 => {}
+            1 if accepts.compressed => {}
             1 => return Err(FramingError::Compressed),
             flag => return Err(FramingError::Flag(flag)),
         }
         let length = self.length();
+        let length_max = accepts.length_max(self.is_compressed());
         if length > length_max {
             return Err(FramingError::TooLong { length, length_max });
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fulmar_http2::{Field, Indexing};
 
 use crate::code::Code;
+use crate::encoding::{EncodingId, Encodings, PeerAccepts};
 use crate::metadata::{MetadataError, MetadataMap, is_reserved};
 use crate::routes::{MethodId, Routes};
 use crate::status::Status;
@@ -28,6 +29,9 @@ const AUTHORITY: &[u8] = b":authority";
 pub(crate) struct Request {
     pub(crate) method: MethodId,
     pub(crate) timeout: Option<Duration>,
+    /// What its messages are compressed with.
+    pub(crate) encoding: Option<EncodingId>,
+    pub(crate) peer_accepts: PeerAccepts,
 }
 
 /// Why a request is answered at once.
@@ -46,12 +50,14 @@ pub(crate) fn read_request<'f>(
     fields: impl Iterator<Item = Field<'f>>,
     routes: &Routes,
     content_subtype: &str,
+    encodings: &Encodings,
     metadata: &mut MetadataMap,
 ) -> Result<Request, Refusal> {
     let mut is_post = false;
     let mut path = &b""[..];
     let mut subtype = None;
     let mut encoding = IDENTITY;
+    let mut peer_accepts = PeerAccepts::default();
     let mut timeout = None;
     let mut faulty = None;
     let (mut authority, mut host) = (None, None);
@@ -63,6 +69,7 @@ pub(crate) fn read_request<'f>(
             b":path" => path = value,
             b"content-type" => subtype = read_content_type(value),
             b"grpc-encoding" => encoding = value,
+            b"grpc-accept-encoding" => peer_accepts.add(value, encodings),
             b"grpc-timeout" => timeout = Some(value),
             _ if is_reserved(name) && name != b"user-agent" => {}
             _ => {
@@ -92,10 +99,16 @@ pub(crate) fn read_request<'f>(
     let Some(method) = routes.resolve(path) else {
         return refuse(Code::Unimplemented, format!("unknown method {}", path.escape_ascii()));
     };
-    if encoding != IDENTITY {
-        let text = format!("grpc-encoding {} is not supported", encoding.escape_ascii());
-        return refuse(Code::Unimplemented, text);
-    }
+    let encoding = match encoding {
+        IDENTITY => None,
+        name => match encodings.accepted(name) {
+            Some(encoding) => Some(encoding),
+            None => {
+                let text = format!("grpc-encoding {} is not supported", quote(name));
+                return refuse(Code::Unimplemented, text);
+            }
+        },
+    };
     if let Some((name, error)) = faulty {
         let (code, text) = metadata_fault(name, &error);
         return refuse(code, text);
@@ -113,7 +126,7 @@ pub(crate) fn read_request<'f>(
             }
         },
     };
-    Ok(Request { method, timeout })
+    Ok(Request { method, timeout, encoding, peer_accepts })
 }
 
 fn refuse(code: Code, message: impl Into<Cow<'static, str>>) -> Result<Request, Refusal> {
@@ -128,6 +141,7 @@ pub(crate) struct RequestHead<'f> {
     pub(crate) path: &'f str,
     pub(crate) user_agent: &'f str,
     pub(crate) content_type: &'f str,
+    pub(crate) accept_encoding: &'f str,
 }
 
 /// How a request begins, in the order that `PROTOCOL-HTTP2.md` gives. What belongs to one call comes behind it: the timeout; then
@@ -147,18 +161,32 @@ pub(crate) fn request_timeout(timeout: &[u8]) -> impl Iterator<Item = Field<'_>>
     (!timeout.is_empty()).then_some(field).into_iter()
 }
 
+/// What messages are compressed with, if they are.
+pub(crate) fn encoding_field(encoding: Option<&str>) -> Option<Field<'_>> {
+    encoding.map(|name| Field::new(b"grpc-encoding", name.as_bytes()))
+}
+
+fn accept_field(encodings: &Encodings) -> Field<'_> {
+    Field::new(b"grpc-accept-encoding", encodings.accept_value().as_bytes())
+}
+
 /// What all requests of a client say.
 pub(crate) fn request_rest(head: RequestHead<'_>) -> impl Iterator<Item = Field<'_>> + Clone {
     [
         Field::new(b"content-type", head.content_type.as_bytes()),
-        Field::new(b"grpc-accept-encoding", IDENTITY),
+        Field::new(b"grpc-accept-encoding", head.accept_encoding.as_bytes()),
         Field::new(b"user-agent", head.user_agent.as_bytes()),
     ]
     .into_iter()
 }
 
-/// What opens an answer. Metadata comes behind it.
-pub(crate) const RESPONSE_HEAD: [Field<'static>; 2] =
+/// What opens an answer. A client learns what it may compress with itself, unless that is nothing. The encoding of the messages and
+/// metadata come behind it.
+pub(crate) fn response_head(encodings: &Encodings) -> impl Iterator<Item = Field<'_>> + Clone {
+    RESPONSE_HEAD.into_iter().chain(encodings.accepts_any().then(|| accept_field(encodings)))
+}
+
+const RESPONSE_HEAD: [Field<'static>; 2] =
     [Field::new(b":status", b"200"), Field::new(b"content-type", CONTENT_TYPE)];
 
 /// An answer to what is not gRPC. It names what would be.
@@ -232,10 +260,12 @@ impl StatusText {
 pub(crate) const OK: [Field<'static>; 1] = [Field::new(b"grpc-status", b"0")];
 
 /// What goes in front of a status that is the whole answer.
-pub(crate) fn trailers_only_head<'f>(code: Code) -> impl Iterator<Item = Field<'f>> + Clone {
+pub(crate) fn trailers_only_head(
+    code: Code,
+    encodings: &Encodings,
+) -> impl Iterator<Item = Field<'_>> + Clone {
     // The client may have failed to see what this server decodes (compression.md).
-    let accept = Field::new(b"grpc-accept-encoding", IDENTITY);
-    RESPONSE_HEAD.into_iter().chain((code == Code::Unimplemented).then_some(accept))
+    RESPONSE_HEAD.into_iter().chain((code == Code::Unimplemented).then(|| accept_field(encodings)))
 }
 
 /// Metadata on its way out, without what is not its to say.
@@ -253,6 +283,8 @@ pub(crate) struct Answer {
     pub(crate) is_grpc: bool,
     /// The start of a content-type that is not gRPC.
     pub(crate) content_type: String,
+    /// What its messages are compressed with.
+    pub(crate) encoding: Option<EncodingId>,
     /// An encoding of messages that this end cannot undo.
     pub(crate) unknown_encoding: Option<String>,
     /// The status in it; what it means depends on where the list stands.
@@ -262,7 +294,11 @@ pub(crate) struct Answer {
 }
 
 /// Reads a field list of an answer; the metadata in it is added to `metadata`.
-pub(crate) fn read_answer<'f>(fields: impl Iterator<Item = Field<'f>>, metadata: &mut MetadataMap) -> Answer {
+pub(crate) fn read_answer<'f>(
+    fields: impl Iterator<Item = Field<'f>>,
+    encodings: &Encodings,
+    metadata: &mut MetadataMap,
+) -> Answer {
     let mut answer = Answer::default();
     let mut code = None;
     let (mut message, mut details) = (&b""[..], &b""[..]);
@@ -276,7 +312,10 @@ pub(crate) fn read_answer<'f>(fields: impl Iterator<Item = Field<'f>>, metadata:
             b"grpc-status" => code = Some(Code::from_wire(value)),
             b"grpc-message" => message = value,
             STATUS_DETAILS => details = value,
-            b"grpc-encoding" if value != IDENTITY => answer.unknown_encoding = Some(quote(value)),
+            b"grpc-encoding" if value != IDENTITY => {
+                answer.encoding = encodings.accepted(value);
+                answer.unknown_encoding = answer.encoding.is_none().then(|| quote(value));
+            }
             _ if is_reserved(name) => {}
             _ => {
                 if let Err(error) = metadata.append_received(name, value, indexing == Indexing::Never) {

@@ -19,7 +19,7 @@
 //!
 //! let (mut pool, mut to_server, mut to_client) = (Pool::new(), Output::new(), Output::new());
 //! let mut env = Env::new(Instant::ZERO, &mut pool, &mut to_server);
-//! let start = Start { path: "/echo.Echo/Call", metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+//! let start = Start { path: "/echo.Echo/Call", metadata: MetadataMap::EMPTY, timeout: None, deadline: None, compression: &fulmar_grpc::Compression::Default };
 //! let call = client.start(&mut env, start, Some(b"hello"), true)?;
 //! client.transmit(&mut env);
 //!
@@ -62,6 +62,7 @@ mod call;
 mod client;
 mod code;
 mod config;
+pub mod encoding;
 mod end;
 mod event;
 mod framing;
@@ -84,6 +85,7 @@ pub use call::{Call, CallKey, Ending};
 pub use client::{Client, ClientIdentity, GoingAway, Start, StartError};
 pub use code::Code;
 pub use config::Config;
+pub use encoding::{Compress, Compression, Encodings};
 pub use event::{Body, Event, Gone};
 pub use memory::Memory;
 pub use message_buf::{Arena, MessageBuf};

@@ -226,6 +226,16 @@ impl Server {
         self.end.release(env, call, message_bytes);
     }
 
+    /// What the messages of the peer are compressed with, as far as they are; `None` for plain messages.
+    pub fn encoding(&self, call: CallKey) -> Option<&Arc<str>> {
+        self.end.encoding(call)
+    }
+
+    /// Whether the message that was handed over last was compressed: its flag was 1. To be asked before the next event.
+    pub fn was_compressed(&self, call: CallKey) -> bool {
+        self.end.was_compressed(call)
+    }
+
     /// How much memory this end holds, by what it is for. Takes time in proportion to the calls.
     pub fn memory(&self) -> Memory {
         let mut memory = self.end.memory();

@@ -36,7 +36,7 @@ impl Stream {
 
     fn hand_over(&mut self) -> usize {
         let message = std::mem::take(&mut self.part);
-        self.credit.handed_over(message);
+        self.credit.handed_over(message, message);
         self.settle();
         message
     }

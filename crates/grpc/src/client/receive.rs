@@ -6,6 +6,7 @@ use fulmar_http2::{Connection, ErrorCode, Event as StreamEvent, StreamKey};
 use super::{Client, GoingAway, deadline_exceeded};
 use crate::call::{Call, CallKey, Inbound, Outbound};
 use crate::code::Code;
+use crate::encoding::Encodings;
 use crate::end::Piece;
 use crate::event::Event;
 use crate::headers::{self, Answer};
@@ -84,12 +85,13 @@ impl Client {
 
     fn on_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
         let slot = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended)?;
+        let section = (&self.end.connection, &self.end.encodings);
         if end {
-            let answer = read_answer(&self.end.connection, &mut self.readings, &mut slot.trailers);
+            let answer = read_answer(section, &mut self.readings, &mut slot.trailers);
             self.on_trailers(env, call, answer);
             None
         } else if slot.inbound == Inbound::Headers {
-            let answer = read_answer(&self.end.connection, &mut self.readings, &mut slot.metadata);
+            let answer = read_answer(section, &mut self.readings, &mut slot.metadata);
             self.on_answer(env, call, answer)
         } else {
             let text = "header block without END_STREAM behind the headers of the answer";
@@ -119,6 +121,7 @@ impl Client {
             return None;
         }
         slot.inbound = Inbound::Messages;
+        slot.encoding = answer.encoding;
         Some(Event::Headers { call })
     }
 
@@ -215,7 +218,7 @@ impl Client {
 
 /// What the header section in hand says; its metadata is added to `metadata`.
 fn read_answer(
-    connection: &Connection,
+    (connection, encodings): (&Connection, &Encodings),
     readings: &mut Readings<Answer>,
     metadata: &mut MetadataMap,
 ) -> Answer {
@@ -224,7 +227,7 @@ fn read_answer(
     if let Some(answer) = known.and_then(|section| readings.get(section, metadata)) {
         return answer.clone();
     }
-    let answer = headers::read_answer(connection.fields(), metadata);
+    let answer = headers::read_answer(connection.fields(), encodings, metadata);
     if let Some(section) = known {
         readings.keep(section, answer.clone(), metadata);
     }

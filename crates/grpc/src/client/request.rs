@@ -9,6 +9,7 @@ use fulmar_http2::{ErrorCode, Known, OpenError, Plain};
 
 use super::Client;
 use crate::call::{CallKey, Inbound, NewCall, Outbound};
+use crate::encoding::{Compress, Compression, PeerAccepts, UnknownEncoding};
 use crate::end::{MessageError, TooLong};
 use crate::event::Gone;
 use crate::headers::{self, RequestHead};
@@ -26,6 +27,8 @@ pub struct Start<'s> {
     pub timeout: Option<Duration>,
     /// When this end gives up.
     pub deadline: Option<Instant>,
+    /// Whether, and how, the messages of the request are compressed.
+    pub compression: &'s Compression,
 }
 
 /// Why a call was not started. Nothing of it has left.
@@ -54,6 +57,8 @@ pub enum StartError {
     },
     /// The path does not begin with `/`, or has characters besides printable ASCII or a space.
     InvalidPath,
+    /// The call asks for an encoding that this end does not know.
+    UnknownEncoding(UnknownEncoding),
 }
 
 /// Calling.
@@ -108,6 +113,31 @@ impl Client {
         Ok(call)
     }
 
+    /// Starts a call with messages that have their prefixes already, compressed or not as `start` says. With `half_close` they are
+    /// all there are.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; the call does not exist then.
+    pub fn start_framed(
+        &mut self,
+        env: &mut Env<'_>,
+        start: Start<'_>,
+        messages: &[u8],
+        half_close: bool,
+    ) -> Result<CallKey, StartError> {
+        let call = self.open(env, start)?;
+        let sent = self.end.send_framed_slice(env, call, messages, half_close);
+        // The end of the call is an event, should it have come to that.
+        let _ = self.settle(env, call, sent);
+        Ok(call)
+    }
+
+    /// Has the messages that follow compressed or not, on a call that has an encoding.
+    pub fn set_compress(&mut self, call: CallKey, compress: Compress) {
+        self.end.set_compress(call, compress);
+    }
+
     /// Sends a message.
     ///
     /// # Errors
@@ -155,7 +185,7 @@ impl Client {
         call: CallKey,
         messages: &[u8],
     ) -> Result<(), Gone> {
-        let sent = self.end.send_framed_slice(env, call, messages);
+        let sent = self.end.send_framed_slice(env, call, messages, false);
         self.settle(env, call, sent)
     }
 
@@ -186,6 +216,10 @@ impl Client {
             None => self.templates.add(start.path),
             method => method,
         };
+        let encodings = &self.end.encodings;
+        let choice = encodings.choose(start.compression, PeerAccepts::ANYTHING);
+        let sends = choice.map_err(StartError::UnknownEncoding)?;
+        let encoding = sends.and_then(|sends| encodings.name(sends.encoding)).map(|name| &**name);
         self.timeout.clear();
         if let Some(timeout) = start.timeout {
             timeout::encode(timeout, &mut self.timeout);
@@ -196,11 +230,12 @@ impl Client {
             path: start.path,
             user_agent: &self.user_agent,
             content_type: &self.content_type,
+            accept_encoding: encodings.accept_value(),
         };
         let (head_template, rest_template) = self.templates.of(method);
         let beginning = (
             Known { template: head_template, fields: headers::request_head(head) },
-            Plain(headers::request_timeout(&self.timeout)),
+            Plain(headers::request_timeout(&self.timeout).chain(headers::encoding_field(encoding))),
         );
         let rest = (
             Known { template: rest_template, fields: headers::request_rest(head) },
@@ -214,6 +249,9 @@ impl Client {
             deadline: start.deadline,
             metadata: self.end.calls.take_map(),
             trailers: self.end.calls.take_map(),
+            encoding: None,
+            sends,
+            peer_accepts: PeerAccepts::ANYTHING,
         };
         Ok(self.end.calls.insert(&mut self.end.connection, new))
     }
@@ -229,7 +267,9 @@ impl Client {
             Ok(()) => return Ok(()),
             Err(MessageError::Gone) => {}
             Err(MessageError::TooLong(error)) => self.abort(env, call, error.status(), ErrorCode::Cancel),
-            Err(MessageError::Misencoded(status)) => self.abort(env, call, status, ErrorCode::Cancel),
+            Err(MessageError::Misencoded(status) | MessageError::Failed(status)) => {
+                self.abort(env, call, status, ErrorCode::Cancel)
+            }
         }
         Err(Gone)
     }
@@ -264,6 +304,7 @@ impl fmt::Display for StartError {
                 )
             }
             &Self::MessageTooLong { length, length_max } => write!(f, "{}", TooLong { length, length_max }),
+            Self::UnknownEncoding(error) => error.fmt(f),
             Self::InvalidPath => f.write_str("a method path is `/package.Service/Method` in printable ASCII"),
         }
     }

@@ -2,13 +2,15 @@ use super::*;
 
 const LIMIT: usize = 1000;
 
+const PLAIN: Accepts = Accepts { length_max: LIMIT, compressed: false };
+
 /// The messages in `chunks`, with for each whether it was lent; or the error they end with.
 fn cut<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<(Vec<u8>, bool)>, FramingError> {
     let mut pool = Pool::new();
     let mut deframer = Deframer::default();
     let mut messages = Vec::new();
     let result = chunks.into_iter().try_for_each(|mut chunk| {
-        while let Some(body) = deframer.next(&mut pool, &mut chunk, LIMIT)? {
+        while let Some(body) = deframer.next(&mut pool, &mut chunk, PLAIN)? {
             messages.push((body.as_slice().to_vec(), matches!(body, Body::Lent(_))));
             if let Body::Block(block) = body {
                 pool.give(block);
@@ -27,7 +29,7 @@ fn cut<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<(Vec<u8>, b
 fn framed(messages: &[&[u8]]) -> Vec<u8> {
     messages
         .iter()
-        .flat_map(|message| [&prefix(message.len()).expect("short")[..], message].concat())
+        .flat_map(|message| [&prefix(message.len(), false).expect("short")[..], message].concat())
         .collect()
 }
 
@@ -108,11 +110,17 @@ fn memory_follows_the_bytes_received_and_not_the_bytes_announced() {
     let mut deframer = Deframer::default();
     let length = 1 << 30;
     let mut bytes = &prefix(length).expect("fits four bytes")[..];
-    assert!(matches!(deframer.next(&mut pool, &mut bytes, usize::MAX), Ok(None)));
+    assert!(matches!(
+        deframer.next(&mut pool, &mut bytes, Accepts { length_max: usize::MAX, ..PLAIN }),
+        Ok(None)
+    ));
     assert_eq!((pool.outstanding(), deframer.block.capacity()), (0, 0));
     for received in 1..200_usize {
         let mut bytes = &[0; 100][..];
-        assert!(matches!(deframer.next(&mut pool, &mut bytes, usize::MAX), Ok(None)));
+        assert!(matches!(
+            deframer.next(&mut pool, &mut bytes, Accepts { length_max: usize::MAX, ..PLAIN }),
+            Ok(None)
+        ));
         // Twice what has arrived, rounded up to a class of the pool, and no class is below 512 bytes.
         assert!(deframer.block.capacity() <= (received * 100 * 4).max(512), "after {received} frames");
     }

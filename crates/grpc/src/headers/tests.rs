@@ -28,7 +28,7 @@ fn read(changes: &[Pair]) -> Result<Request, Refusal> {
     routes.add("/a.B/C").expect("a path");
     let kept = REQUEST.iter().filter(|(name, _)| !changes.iter().any(|(changed, _)| changed == name));
     let pairs: Vec<Pair> = kept.chain(changes).copied().collect();
-    read_request(fields(&pairs), &routes, "proto", &mut MetadataMap::new())
+    read_request(fields(&pairs), &routes, "proto", &Encodings::default(), &mut MetadataMap::new())
 }
 
 fn refused(changes: &[Pair]) -> (Code, String) {
@@ -107,7 +107,8 @@ fn metadata_is_what_neither_http_nor_grpc_uses() {
     let mut routes = Routes::new();
     routes.add("/a.B/C").expect("a path");
     let mut metadata = MetadataMap::new();
-    read_request(fields(&pairs), &routes, "proto", &mut metadata).expect("well-formed");
+    read_request(fields(&pairs), &routes, "proto", &Encodings::default(), &mut metadata)
+        .expect("well-formed");
     assert_eq!(
         listed(metadata_fields(&metadata)),
         owned(&[
@@ -139,11 +140,13 @@ fn a_request_has_the_order_of_the_grpc_document() {
         path: "/a.B/C",
         user_agent: "fulmar/1",
         content_type: "application/grpc",
+        accept_encoding: "zstd,identity",
     };
     assert_eq!(
         listed(
             request_head(head)
                 .chain(request_timeout(b"1S"))
+                .chain(encoding_field(Some("gzip")))
                 .chain(request_rest(head))
                 .chain(metadata_fields(&metadata))
         ),
@@ -154,8 +157,9 @@ fn a_request_has_the_order_of_the_grpc_document() {
             (":authority", "host:1"),
             ("te", "trailers"),
             ("grpc-timeout", "1S"),
+            ("grpc-encoding", "gzip"),
             ("content-type", "application/grpc"),
-            ("grpc-accept-encoding", "identity"),
+            ("grpc-accept-encoding", "zstd,identity"),
             ("user-agent", "fulmar/1"),
             ("key", "value"),
             ("key-bin", "/w"),
@@ -188,7 +192,7 @@ fn a_status_is_written_and_read_back() {
     let message = "t\ttab ü 😈 100%\r\n";
     let status = Status::new(Code::NotFound, message).with_details(vec![1, 2, 3]);
     text.encode(&status);
-    let answer = read_answer(text.fields(status.code()), &mut MetadataMap::new());
+    let answer = read_answer(text.fields(status.code()), &Encodings::default(), &mut MetadataMap::new());
     let read = answer.status.expect("a status");
     assert_eq!((read.code(), read.message(), read.details()), (Code::NotFound, message, &[1, 2, 3][..]));
 }
@@ -221,14 +225,16 @@ fn the_beginning_of_a_message_is_whole_characters() {
 #[test]
 fn details_that_are_not_base64_do_not_hide_the_status() {
     let pairs = [("grpc-status", "5"), ("grpc-message", "gone"), ("grpc-status-details-bin", "***")];
-    let status = read_answer(fields(&pairs), &mut MetadataMap::new()).status.expect("a status");
+    let status =
+        read_answer(fields(&pairs), &Encodings::default(), &mut MetadataMap::new()).status.expect("a status");
     assert_eq!((status.code(), status.message(), status.details()), (Code::NotFound, "gone", &[][..]));
 }
 
 #[test]
 fn an_answer_without_a_status_means_what_its_http_status_means() {
     let meaning = |pairs: &[Pair]| {
-        let status = foreign_status(&read_answer(fields(pairs), &mut MetadataMap::new()));
+        let status =
+            foreign_status(&read_answer(fields(pairs), &Encodings::default(), &mut MetadataMap::new()));
         (status.code(), status.message().to_owned())
     };
     for (http, code) in [
@@ -262,13 +268,15 @@ fn an_answer_without_a_status_means_what_its_http_status_means() {
 fn metadata_of_an_answer_may_have_any_value_that_http_allows() {
     let latin = [Field::new(b"key", b"caf\xe9")];
     let mut metadata = MetadataMap::new();
-    assert!(read_answer(latin.into_iter(), &mut metadata).fault.is_none());
+    assert!(read_answer(latin.into_iter(), &Encodings::default(), &mut metadata).fault.is_none());
     let echoed: Vec<_> = metadata_fields(&metadata).map(|field| field.value.to_vec()).collect();
     assert_eq!(echoed, [b"caf\xe9"]);
 }
 
 #[test]
 fn an_answer_with_bad_base64_is_a_fault_and_not_dropped() {
-    let fault = read_answer(fields(&[("key-bin", "*")]), &mut MetadataMap::new()).fault.expect("a fault");
+    let fault = read_answer(fields(&[("key-bin", "*")]), &Encodings::default(), &mut MetadataMap::new())
+        .fault
+        .expect("a fault");
     assert_eq!(fault.code(), Code::Internal);
 }

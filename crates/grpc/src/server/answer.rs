@@ -6,6 +6,7 @@ use fulmar_http2::{ErrorCode, Field, Known, Plain, SendError, StreamKey};
 use super::Server;
 use crate::call::{CallKey, Ending, Inbound, Outbound};
 use crate::code::Code;
+use crate::encoding::{Choice, Compress, Compression, Encodings, PeerAccepts, UnknownEncoding};
 use crate::end::MessageError;
 use crate::event::Gone;
 use crate::headers::{self, Refusal, StatusText};
@@ -31,9 +32,11 @@ impl Server {
     ) -> Result<(), Gone> {
         let slot =
             self.end.calls.get_mut(call).filter(|slot| slot.outbound == Outbound::Headers).ok_or(Gone)?;
+        let encodings = &self.end.encodings;
+        let encoding = slot.sends.and_then(|choice| encodings.name(choice.encoding)).map(|name| &**name);
         let section = (
-            Known { template: &mut self.response_head, fields: headers::RESPONSE_HEAD },
-            Plain(headers::metadata_fields(metadata)),
+            Known { template: &mut self.response_head, fields: headers::response_head(encodings) },
+            Plain(headers::encoding_field(encoding).into_iter().chain(headers::metadata_fields(metadata))),
         );
         match self.end.connection.send_headers_with(env, slot.stream, section, false) {
             Ok(()) => {
@@ -46,6 +49,52 @@ impl Server {
             }
             Err(_) => Err(Gone),
         }
+    }
+
+    /// Has the messages of this call compressed so. To be called before the headers are sent; afterwards it can only change which
+    /// messages are compressed, since the encoding is told in the headers.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownEncoding`] if this end does not know what is asked for. An encoding that the client does not accept is no error: the
+    /// messages are plain then.
+    pub fn set_compression(
+        &mut self,
+        call: CallKey,
+        compression: &Compression,
+    ) -> Result<(), UnknownEncoding> {
+        let Some(slot) = self.end.calls.get(call) else { return Ok(()) };
+        let choice = self.end.encodings.choose(compression, slot.peer_accepts)?;
+        self.set_choice(call, choice);
+        Ok(())
+    }
+
+    /// [`set_compression`](Self::set_compression) for those who have [chosen](Encodings::choose) themselves.
+    pub fn set_choice(&mut self, call: CallKey, choice: Option<Choice>) {
+        let Some(slot) = self.end.calls.get_mut(call) else { return };
+        if slot.outbound == Outbound::Headers {
+            slot.sends = choice;
+        } else if choice.map(|choice| choice.encoding) == slot.sends.map(|sends| sends.encoding) {
+            slot.sends = choice;
+            slot.compress = Compress::Default;
+        } else {
+            slot.compress = Compress::No;
+        }
+    }
+
+    /// What the messages to the client are compressed with.
+    pub fn choice(&self, call: CallKey) -> Option<Choice> {
+        self.end.calls.get(call)?.sends
+    }
+
+    /// Which of the encodings of this end the client accepts.
+    pub fn peer_accepts(&self, call: CallKey) -> PeerAccepts {
+        self.end.calls.get(call).map_or_else(PeerAccepts::default, |slot| slot.peer_accepts)
+    }
+
+    /// Has the messages that follow compressed or not, on a call that has an encoding.
+    pub fn set_compress(&mut self, call: CallKey, compress: Compress) {
+        self.end.set_compress(call, compress);
     }
 
     /// Sends a message.
@@ -101,7 +150,7 @@ impl Server {
         messages: &[u8],
     ) -> Result<(), Gone> {
         self.open_answer(env, call)?;
-        let sent = self.end.send_framed_slice(env, call, messages);
+        let sent = self.end.send_framed_slice(env, call, messages, false);
         self.settle(env, call, sent)
     }
 
@@ -202,6 +251,7 @@ impl Server {
         whole_answer: bool,
     ) -> Result<(), Gone> {
         let (connection, text) = (&mut self.end.connection, &mut self.status_text);
+        let encodings = &self.end.encodings;
         let mut code = status.code();
         if status.is_ok() && !whole_answer && status.is_plain() && trailers.is_empty() {
             let section = Known { template: &mut self.ok, fields: headers::OK };
@@ -213,7 +263,7 @@ impl Server {
         }
         text.encode(status);
         let metadata = headers::metadata_fields(status.metadata()).chain(headers::metadata_fields(trailers));
-        let fields = status_fields(code, text, whole_answer, metadata);
+        let fields = status_fields(code, text, encodings, whole_answer, metadata);
         match connection.send_headers(env, stream, fields, true) {
             Ok(()) => return Ok(()),
             Err(SendError::HeadersTooLarge { size, limit }) if code == Code::Ok => {
@@ -225,7 +275,7 @@ impl Server {
             }
             Err(_) => return Err(Gone),
         }
-        let fields = status_fields(code, text, whole_answer, std::iter::empty());
+        let fields = status_fields(code, text, encodings, whole_answer, std::iter::empty());
         connection.send_headers(env, stream, fields, true).map_err(|_| {
             // A client that accepts no status at all.
             connection.reset(env, stream, ErrorCode::InternalError);
@@ -261,6 +311,7 @@ impl Server {
             Ok(()) => return Ok(()),
             Err(MessageError::Gone) => {}
             Err(MessageError::TooLong(error)) => self.fail(env, call, &error.status()),
+            Err(MessageError::Failed(status)) => self.fail(env, call, &status),
             Err(MessageError::Misencoded(_)) => {
                 self.ends_early(call, Ending::Failed);
                 self.end.reset(env, call, ErrorCode::InternalError);
@@ -274,10 +325,11 @@ impl Server {
 fn status_fields<'f>(
     code: Code,
     text: &'f StatusText,
+    encodings: &'f Encodings,
     whole_answer: bool,
     metadata: impl Iterator<Item = Field<'f>> + Clone,
 ) -> impl Iterator<Item = Field<'f>> + Clone {
-    let head = whole_answer.then(|| headers::trailers_only_head(code)).into_iter().flatten();
+    let head = whole_answer.then(|| headers::trailers_only_head(code, encodings)).into_iter().flatten();
     head.chain(text.fields(code)).chain(metadata)
 }
 

@@ -5,6 +5,7 @@ use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
 
 use super::Server;
 use crate::call::{Call, CallKey, Ending, Inbound, NewCall, Outbound};
+use crate::encoding::Compression;
 use crate::end::Piece;
 use crate::event::Event;
 use crate::headers::{self, Refusal, Request};
@@ -106,6 +107,9 @@ impl Server {
             }
         };
         let deadline = request.timeout.map(|timeout| env.now.saturating_add(timeout));
+        // The default is never an encoding that is not there.
+        let sends =
+            self.end.encodings.choose(&Compression::Default, request.peer_accepts).unwrap_or_default();
         let new = NewCall {
             stream,
             inbound: Inbound::Messages,
@@ -113,6 +117,9 @@ impl Server {
             deadline,
             metadata,
             trailers: MetadataMap::new(),
+            encoding: request.encoding,
+            sends,
+            peer_accepts: request.peer_accepts,
         };
         let call = self.end.calls.insert(&mut self.end.connection, new);
         if end {
@@ -128,7 +135,9 @@ impl Server {
             return Ok(*request);
         }
         let fields = self.end.connection.fields();
-        let request = headers::read_request(fields, &self.routes, &self.content_subtype, metadata)?;
+        let (routes, encodings) = (&self.routes, &self.end.encodings);
+        let request =
+            headers::read_request(fields, routes, &self.content_subtype, encodings, metadata)?;
         if let Some(section) = known {
             self.readings.keep(section, request, metadata);
         }

@@ -124,7 +124,13 @@ fn a_start_beyond_the_servers_limit_waits_for_capacity() {
     let mut pair = Pair::with_configs(Config::default(), config);
     let first = pair.start_with(ECHO, &MetadataMap::new(), None, Some(b"1"), true);
     pair.start_with(ECHO, &MetadataMap::new(), None, Some(b"2"), true);
-    let start = || Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = || Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     for _ in 0..3 {
         let result = pair.client.act(|client, env| client.start(env, start(), Some(b"3"), true));
         assert!(matches!(result, Err(StartError::Busy)), "{result:?}");

@@ -17,7 +17,13 @@ fn a_server_that_shuts_down_finishes_the_calls_it_has() {
     pair.run();
     assert_eq!(pair.client.take_log(), [Happened::GoingAway]);
     assert!(!pair.server.end.is_drained());
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     let result = pair.client.act(|client, env| client.start(env, start, Some(b"late"), true));
     assert!(matches!(result, Err(StartError::GoingAway)), "{result:?}");
     reply(&mut pair.server, at_server, b"answer");
@@ -42,7 +48,13 @@ fn a_server_without_calls_is_drained_at_once() {
 #[test]
 fn a_call_may_start_before_the_server_has_said_anything() {
     let mut client = Side::new(new_client(Config::default()));
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     client.act(|client, env| client.start(env, start, Some(b"question"), true)).expect("the call starts");
     let mut bytes = Vec::new();
     client.out.move_to(&mut bytes);
@@ -59,7 +71,13 @@ fn a_call_may_start_before_the_server_has_said_anything() {
 #[test]
 fn a_connection_lost_before_it_was_ready_leaves_its_calls_unavailable() {
     let mut client = Side::new(new_client(Config::default()));
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     client.act(|client, env| client.start(env, start, Some(b"question"), true)).expect("the call starts");
     client.close(&Closed::peer("refused"));
     let outcome = client.outcome();

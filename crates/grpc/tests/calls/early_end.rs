@@ -113,8 +113,13 @@ fn a_message_that_lies_about_its_length_ends_its_call_and_no_other() {
 fn a_request_that_lies_about_its_length_is_internal() {
     for half_close in [false, true] {
         let mut pair = Pair::new();
-        let start =
-            fulmar_grpc::Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+        let start = fulmar_grpc::Start {
+            path: ECHO,
+            metadata: MetadataMap::EMPTY,
+            timeout: None,
+            deadline: None,
+            compression: &fulmar_grpc::Compression::Default,
+        };
         pair.client
             .act(|client, env| client.start_encoded(env, start, 3, half_close, |buffer| buffer.push(0)))
             .expect("the call starts");

@@ -132,7 +132,13 @@ impl Ends {
     fn start(&mut self, metadata: &MetadataMap) -> CallKey {
         let deadline = Some(self.now + Duration::from_secs(1_000));
         let timeout = Some(Duration::from_secs(1_000));
-        let start = Start { path: ECHO, metadata, timeout, deadline };
+        let start = Start {
+            path: ECHO,
+            metadata,
+            timeout,
+            deadline,
+            compression: &fulmar_grpc::Compression::Default,
+        };
         let call = self.client(|client, env| client.start(env, start, None, false)).unwrap();
         self.calls.push(call);
         call

@@ -103,7 +103,13 @@ fn an_echo_of_all_that_was_received_succeeds() {
 fn metadata_that_the_server_would_not_take_never_leaves() {
     let mut pair = Pair::new();
     let large = metadata(&[("large", &"x".repeat(20_000))]);
-    let start = Start { path: ECHO, metadata: &large, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: &large,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     let result = pair.client.act(|client, env| client.start(env, start, Some(b"question"), true));
     assert!(matches!(result, Err(StartError::HeadersTooLarge { .. })), "{result:?}");
     pair.run();

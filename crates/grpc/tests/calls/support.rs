@@ -391,7 +391,8 @@ impl Pair {
         half_close: bool,
     ) -> CallKey {
         let deadline = timeout.map(|timeout| self.client.now.saturating_add(timeout));
-        let start = Start { path, metadata, timeout, deadline };
+        let start =
+            Start { path, metadata, timeout, deadline, compression: &fulmar_grpc::Compression::Default };
         self.client.act(|client, env| client.start(env, start, first, half_close)).expect("the call starts")
     }
 

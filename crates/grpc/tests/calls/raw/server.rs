@@ -15,7 +15,13 @@ const OK: &[(&str, &[u8])] = &[("grpc-status", b"0")];
 /// A client whose call the bare server has seen, with the stream of the call there.
 fn called(config: Config) -> (Raw, Side<Client>, StreamKey) {
     let (mut raw, mut client) = raw_server(config);
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     client.act(|client, env| client.start(env, start, Some(b"question"), true)).expect("the call starts");
     raw.run(&mut client);
     let stream = raw.streams[0];
@@ -76,7 +82,13 @@ fn a_request_has_the_fields_that_grpc_says_in_their_order() {
     let mut metadata = MetadataMap::new();
     metadata.insert("request-id", "17").expect("legal");
     let timeout = Some(std::time::Duration::from_secs(1));
-    let start = Start { path: ECHO, metadata: &metadata, timeout, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: &metadata,
+        timeout,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     client.act(|client, env| client.start(env, start, Some(b"question"), true)).expect("the call starts");
     raw.run(&mut client);
     let Seen::Headers { fields, end: false } = &raw.log[0] else { panic!("{:?}", raw.log) };
@@ -269,7 +281,13 @@ fn resets_are_mapped() {
 #[test]
 fn a_reset_behind_the_trailers_is_no_error() {
     let (mut raw, mut client) = raw_server(Config::default());
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     let call = client
         .act(|client, env| client.start(env, start, Some(b"question"), false))
         .expect("the call starts");
@@ -288,7 +306,13 @@ fn a_reset_behind_the_trailers_is_no_error() {
 #[test]
 fn a_client_with_trailers_resets_its_side() {
     let (mut raw, mut client) = raw_server(Config::default());
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     client.act(|client, env| client.start(env, start, Some(b"question"), false)).expect("the call starts");
     raw.run(&mut client);
     let stream = raw.streams[0];
@@ -353,7 +377,13 @@ fn a_long_page_that_is_no_answer_leaves_the_connection_well() {
     let outcome = client.outcome();
     assert_eq!(outcome.code, Code::Unavailable);
     assert!(outcome.message.len() < 2_000, "only the beginning is quoted");
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     let call =
         client.act(|client, env| client.start(env, start, Some(b"question"), true)).expect("the call starts");
     raw.run(&mut client);
@@ -373,7 +403,13 @@ fn calls_above_the_last_id_of_a_goaway_were_not_processed() {
     let (mut raw, mut client, stream) = called(Config::default());
     // The server goes away having seen the first call only.
     raw.act(|raw, env| raw.go_away(env, ErrorCode::NoError, b"maintenance"));
-    let start = Start { path: ECHO, metadata: MetadataMap::EMPTY, timeout: None, deadline: None };
+    let start = Start {
+        path: ECHO,
+        metadata: MetadataMap::EMPTY,
+        timeout: None,
+        deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
+    };
     let late = client
         .act(|client, env| client.start(env, start, Some(b"late"), true))
         .expect("it does not know yet");

@@ -206,7 +206,13 @@ impl Subject {
         metadata.insert("x-id", &id.to_string()).expect("a number is a value");
         let timeout = (how & 0x01 != 0).then(|| Duration::from_millis(how as u64 * 3));
         let deadline = (how & 0x02 != 0).then(|| self.now + Duration::from_millis(how as u64 * 4));
-        let start = Start { path: "/sea.Birds/Glide", metadata: &metadata, timeout, deadline };
+        let start = Start {
+            path: "/sea.Birds/Glide",
+            metadata: &metadata,
+            timeout,
+            deadline,
+            compression: &fulmar_grpc::Compression::Default,
+        };
         let message = content::of(id, true, 0, bytes);
         let first = (how & 0x04 != 0).then_some(message);
         let mut env = Env::new(self.now, &mut self.pool, &mut self.out);
