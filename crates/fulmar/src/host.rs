@@ -76,7 +76,7 @@ impl RoofHost {
         listener: Option<TcpListener>,
         owns_reactor: bool,
     ) -> Result<(), ServerError> {
-        let mut router = Router::new(&shared.services, shared.config.send_message_bytes_max, &shared.chain)?;
+        let mut router = Router::new(&shared.services, &shared.config, &shared.chain)?;
         let routes = Arc::new(std::mem::take(&mut router.routes));
         let listener = listener
             .map(|listener| core.listen(listener))

@@ -95,13 +95,7 @@ pub(crate) fn encode_framed<P: Payload>(
     out: &mut Vec<u8>,
 ) -> Result<usize, Status> {
     let length = message.encoded_len();
-    let prefix = u32::try_from(length).ok().filter(|_| length <= bytes_max);
-    let Some(prefix) = prefix else {
-        return Err(Status::resource_exhausted(format!(
-            "the message to send has {length} bytes, the limit is {}",
-            bytes_max.min(u32::MAX as usize)
-        )));
-    };
+    let prefix = check_length(length, bytes_max)?;
     let start = out.len();
     out.reserve(PREFIX_LEN + length);
     out.push(0);
@@ -116,6 +110,19 @@ pub(crate) fn encode_framed<P: Payload>(
         )));
     }
     Ok(PREFIX_LEN + length)
+}
+
+/// What a prefix says of a message of `length` bytes.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED` when that is more than `bytes_max` or than the prefix can say.
+pub(crate) fn check_length(length: usize, bytes_max: usize) -> Result<u32, Status> {
+    u32::try_from(length).ok().filter(|_| length <= bytes_max).ok_or_else(|| {
+        Status::resource_exhausted(format!(
+            "the message to send has {length} bytes, the limit is {}",
+            bytes_max.min(u32::MAX as usize)
+        ))
+    })
 }
 
 /// Decodes one whole message without its prefix.

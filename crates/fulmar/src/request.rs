@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulmar_base::Instant;
-use fulmar_grpc::MetadataMap;
+use fulmar_grpc::{Compression, MetadataMap};
 use fulmar_reactor::clock;
 
 use crate::call::{CallFate, Cancellation};
@@ -44,6 +44,11 @@ pub(crate) struct CallContext {
     pub(crate) peer: Option<SocketAddr>,
     /// None in a client.
     pub(crate) fate: Option<Arc<CallFate>>,
+    /// Client: what the call asks for.
+    pub(crate) compression: Compression,
+    /// Handler: what the messages are compressed with, and whether the only one was.
+    pub(crate) encoding: Option<Arc<str>>,
+    pub(crate) was_compressed: bool,
     /// Empty in a client.
     pub(crate) path: Cow<'static, str>,
     pub(crate) extensions: Extensions,
@@ -164,6 +169,37 @@ impl<T> Request<T> {
     /// not asked for. The requests that a client makes are never cancelled: dropping the call is how a client cancels.
     pub fn cancellation(&self) -> Cancellation {
         Cancellation::new(self.context.fate.clone())
+    }
+
+    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the channel is set. A handler's request sends
+    /// nothing, and it has no effect there.
+    ///
+    /// ```
+    /// use fulmar::{Compression, Request};
+    ///
+    /// let mut request = Request::new("message");
+    /// request.set_compression(Compression::encoding("gzip"));
+    /// ```
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.context.compression = compression;
+    }
+
+    /// The same request with other [compression](Self::set_compression).
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.set_compression(compression);
+        self
+    }
+
+    /// Handler: what the client compresses its messages with, as far as it does (`grpc-encoding`); None for plain messages.
+    pub fn encoding(&self) -> Option<&str> {
+        self.context.encoding.as_deref()
+    }
+
+    /// Handler: whether the message of a call that takes one was compressed on its way: its flag was 1. For a stream see
+    /// [`Streaming::last_was_compressed`](crate::Streaming::last_was_compressed).
+    pub fn was_compressed(&self) -> bool {
+        self.context.was_compressed
     }
 
     /// The address that the call came from; `None` in a client and for in-process calls.

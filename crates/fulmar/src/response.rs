@@ -1,6 +1,8 @@
 //! A response: a message, or a stream of them, with the metadata before and after it.
 
-use fulmar_grpc::MetadataMap;
+use std::sync::Arc;
+
+use fulmar_grpc::{Compression, MetadataMap};
 
 use crate::metadata_lease::MetadataLease;
 
@@ -19,6 +21,9 @@ pub struct Response<T> {
     message: T,
     metadata: MetadataLease,
     trailers: MetadataLease,
+    compression: Compression,
+    encoding: Option<Arc<str>>,
+    was_compressed: bool,
 }
 
 impl<T> Response<T> {
@@ -28,7 +33,25 @@ impl<T> Response<T> {
     }
 
     pub(crate) fn with_leases(message: T, metadata: MetadataLease, trailers: MetadataLease) -> Self {
-        Self { message, metadata, trailers }
+        Self {
+            message,
+            metadata,
+            trailers,
+            compression: Compression::Default,
+            encoding: None,
+            was_compressed: false,
+        }
+    }
+
+    /// The same response, of a server that compresses its messages with `encoding` and compressed this one or not.
+    pub(crate) fn received(mut self, encoding: Option<Arc<str>>, was_compressed: bool) -> Self {
+        self.encoding = encoding;
+        self.was_compressed = was_compressed;
+        self
+    }
+
+    pub(crate) fn compression(&self) -> &Compression {
+        &self.compression
     }
 
     /// Metadata that goes ahead of the message.
@@ -50,6 +73,31 @@ impl<T> Response<T> {
     /// Metadata that follows the message, to add to.
     pub fn trailers_mut(&mut self) -> &mut MetadataMap {
         self.trailers.get_mut()
+    }
+
+    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the server is set. It
+    /// stays plain where the client does not accept what is asked for. An encoding that the server has not registered fails the call with
+    /// `INTERNAL`.
+    ///
+    /// ```
+    /// use fulmar::{Compression, Response};
+    ///
+    /// let mut response = Response::new("message");
+    /// response.set_compression(Compression::encoding("gzip"));
+    /// ```
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.compression = compression;
+    }
+
+    /// Client: what the server compresses its messages with, as far as it does (`grpc-encoding`); None for plain messages.
+    pub fn encoding(&self) -> Option<&str> {
+        self.encoding.as_deref()
+    }
+
+    /// Client: whether the message was compressed on its way: its flag was 1. For a response whose message is a stream see
+    /// [`Streaming::last_was_compressed`](crate::Streaming::last_was_compressed).
+    pub fn was_compressed(&self) -> bool {
+        self.was_compressed
     }
 
     /// The message alone.
@@ -87,7 +135,14 @@ impl<T> Response<T> {
 
     /// The same response with another message.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
-        Response { message: change(self.message), metadata: self.metadata, trailers: self.trailers }
+        Response {
+            message: change(self.message),
+            metadata: self.metadata,
+            trailers: self.trailers,
+            compression: self.compression,
+            encoding: self.encoding,
+            was_compressed: self.was_compressed,
+        }
     }
 }
 

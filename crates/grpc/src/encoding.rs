@@ -1,6 +1,6 @@
 //! Compressing messages: the encodings that an end knows, and what it does with them (gRPC `compression.md`).
 //!
-//! An [`Encoding`] makes compressors and decompressors. [`Gzip`], [`Deflate`] and [`Zstd`] come with the features of their names;
+//! An [`Encoding`] makes compressors and decompressors. `Gzip`, `Deflate` and `Zstd` come with the features of their names;
 //! anybody can register others, which go by their own name. [`Encodings`] says which an end accepts and which it sends with, and
 //! [`Compression`] what a call asks for.
 //!

@@ -149,6 +149,7 @@ impl Caller {
             metadata: &self.metadata,
             timeout: plan.timeout,
             deadline: plan.timeout.map(|timeout| env.now + timeout),
+            compression: &fulmar_grpc::Compression::Default,
         };
         let unary = plan.is_unary();
         let mut running =

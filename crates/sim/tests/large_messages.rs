@@ -251,7 +251,13 @@ impl Application {
         match (&mut self.subject, event) {
             (Subject::Client(client), Event::Ready) => {
                 let metadata = MetadataMap::EMPTY;
-                let start = Start { path: PATH, metadata, timeout: None, deadline: None };
+                let start = Start {
+                    path: PATH,
+                    metadata,
+                    timeout: None,
+                    deadline: None,
+                    compression: &fulmar_grpc::Compression::Default,
+                };
                 client.start(env, start, Some(b"question"), true).expect("the call starts");
             }
             (subject, Event::Message { call, body }) => {

@@ -160,7 +160,8 @@ impl Channel {
             return Err(cell.fail(status));
         }
         let metadata = cell.take_metadata(|metadata| replies.shelf().lease_from(metadata))?;
-        Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
+        let encoding = cell.lock().encoding_in.clone();
+        Ok(Response::with_leases(replies, metadata, MetadataLease::default()).received(encoding, false))
     }
 
     /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
@@ -205,7 +206,7 @@ impl Channel {
         refuse_on_reactor("a blocking call")?;
         let extensions = std::mem::take(&mut context.extensions);
         let cell = self.cells.take();
-        let prepared = calls::prepare(&mut cell.lock(), path, context, shape, &self.spec.config);
+        let prepared = calls::prepare(&mut cell.lock(), path, context, shape, &self.spec);
         if let Err(status) = prepared {
             self.give_cell(cell);
             return Err(status);

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;
 
-use fulmar_grpc::{MetadataMap, Status};
+use fulmar_grpc::{Compress, MetadataMap, Status};
 
 use super::Channel;
 use crate::call::cell::CellState;
@@ -67,6 +67,17 @@ impl<T> Streaming<'_, T> {
         self.replies.trailers()
     }
 
+    /// Whether the message read last was compressed on its way: its flag was 1. False before the first one.
+    pub fn last_was_compressed(&self) -> bool {
+        self.replies.last_was_compressed()
+    }
+
+    /// What the messages are compressed with, as far as they are; None for plain messages, and before the server's metadata has
+    /// arrived.
+    pub fn encoding(&self) -> Option<Arc<str>> {
+        self.replies.encoding()
+    }
+
     pub(super) fn shelf(&self) -> &Arc<MetadataShelf> {
         self.channel.shelf()
     }
@@ -115,7 +126,15 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit. When the server has
     /// answered with OK and wants no more, it is `CANCELLED`, and [`finish`](Self::finish) has the reply.
     pub fn send(&mut self, message: &Req) -> Result<(), Status> {
-        send(self.channel, &self.cell, message)
+        self.send_with(message, Compress::Default)
+    }
+
+    /// Sends one request, compressed or not, on a call that has an encoding. Otherwise as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_with(&mut self, message: &Req, compress: Compress) -> Result<(), Status> {
+        send(self.channel, &self.cell, message, compress)
     }
 
     /// Sends one request that was encoded before, as [`send`](Self::send).
@@ -123,7 +142,7 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_encoded(&mut self, message: &Encoded<Req>) -> Result<(), Status> {
-        send(self.channel, &self.cell, message)
+        send(self.channel, &self.cell, message, Compress::Default)
     }
 
     /// Waits for the metadata that the server sends ahead of its reply, which it may do while requests are still sent.
@@ -183,8 +202,16 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     /// # Errors
     /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit.
     pub fn send(&mut self, message: &Req) -> Result<(), Status> {
+        self.send_with(message, Compress::Default)
+    }
+
+    /// Sends one request, compressed or not, on a call that has an encoding. Otherwise as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_with(&mut self, message: &Req, compress: Compress) -> Result<(), Status> {
         let cell = self.replies.replies.cell().clone();
-        send(self.replies.channel, &cell, message)
+        send(self.replies.channel, &cell, message, compress)
     }
 
     /// Sends one request that was encoded before, as [`send`](Self::send).
@@ -193,7 +220,7 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     /// As [`send`](Self::send).
     pub fn send_encoded(&mut self, message: &Encoded<Req>) -> Result<(), Status> {
         let cell = self.replies.replies.cell().clone();
-        send(self.replies.channel, &cell, message)
+        send(self.replies.channel, &cell, message, Compress::Default)
     }
 
     /// Half-closes: no request follows.
@@ -233,6 +260,16 @@ impl<'c, Req: Payload, Resp: Payload> Duplex<'c, Req, Resp> {
     pub fn trailers(&self) -> &MetadataMap {
         self.replies.trailers()
     }
+
+    /// Whether the reply read last was compressed on its way, as [`Streaming::last_was_compressed`].
+    pub fn last_was_compressed(&self) -> bool {
+        self.replies.last_was_compressed()
+    }
+
+    /// What the replies are compressed with, as [`Streaming::encoding`].
+    pub fn encoding(&self) -> Option<Arc<str>> {
+        self.replies.encoding()
+    }
 }
 
 impl<Req, Resp> std::fmt::Debug for Duplex<'_, Req, Resp> {
@@ -241,10 +278,15 @@ impl<Req, Resp> std::fmt::Debug for Duplex<'_, Req, Resp> {
     }
 }
 
-fn send<Req: Payload>(channel: &mut Channel, cell: &Arc<CallCell>, message: &Req) -> Result<(), Status> {
+fn send<Req: Payload>(
+    channel: &mut Channel,
+    cell: &Arc<CallCell>,
+    message: &Req,
+    compress: Compress,
+) -> Result<(), Status> {
     refuse_on_reactor("sending on a blocking stream")?;
     channel.wait(cell, CellState::check_room)?;
-    cell.send(message, channel.send_message_bytes_max())?;
+    cell.send(message, compress, channel.send_message_bytes_max())?;
     channel.flush(cell);
     Ok(())
 }

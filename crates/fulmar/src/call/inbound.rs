@@ -22,7 +22,10 @@ const KEPT_BLOCKS_MAX: usize = 64;
 const HEAD_LEN: usize = size_of::<u32>();
 
 /// In place of a length: the next message is a block.
-const IN_A_BLOCK: u32 = u32::MAX;
+const IN_A_BLOCK: u32 = u32::MAX >> 1;
+
+/// Beside a length: the message was compressed on its way.
+const WAS_COMPRESSED: u32 = 1 << 31;
 
 /// A queue of whole messages, in the order of their arrival.
 ///
@@ -36,6 +39,8 @@ pub(crate) struct Inbound {
     blocks: VecDeque<Block>,
     /// Blocks whose messages were taken: the connection gives them back to its pool.
     used: Vec<Block>,
+    /// Whether the message taken last was compressed.
+    last_was_compressed: bool,
 }
 
 impl Inbound {
@@ -43,35 +48,38 @@ impl Inbound {
         self.read == self.bytes.len()
     }
 
-    /// Appends a message; a block that is not kept goes back to `pool`.
-    pub(crate) fn push(&mut self, body: Body<'_>, pool: &mut Pool) {
+    /// Appends a message, which `was_compressed` on its way or not; a block that is not kept goes back to `pool`.
+    pub(crate) fn push(&mut self, body: Body<'_>, was_compressed: bool, pool: &mut Pool) {
+        let mark = if was_compressed { WAS_COMPRESSED } else { 0 };
         match body {
             Body::Block(mut block) if block.len() > COPIED_MAX => {
                 // The reader may keep it for as long as it likes, and may be on another thread.
                 pool.hand_out(&mut block);
-                self.bytes.extend_from_slice(&IN_A_BLOCK.to_ne_bytes());
+                self.bytes.extend_from_slice(&(IN_A_BLOCK | mark).to_ne_bytes());
                 self.blocks.push_back(block);
             }
             Body::Block(block) => {
-                self.push_copied(&block);
+                self.push_copied(&block, mark);
                 pool.give(block);
             }
-            Body::Lent(bytes) => self.push_copied(bytes),
+            Body::Lent(bytes) => self.push_copied(bytes, mark),
         }
     }
 
-    fn push_copied(&mut self, bytes: &[u8]) {
+    fn push_copied(&mut self, bytes: &[u8], mark: u32) {
         // It came in one frame, whose length has 24 bits.
         debug_assert!(bytes.len() < IN_A_BLOCK as usize);
         self.bytes.reserve(HEAD_LEN + bytes.len());
-        self.bytes.extend_from_slice(&(bytes.len() as u32).to_ne_bytes());
+        self.bytes.extend_from_slice(&(bytes.len() as u32 | mark).to_ne_bytes());
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
     /// Returns what `read` made of it and the message's length in bytes.
     pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<(R, usize)> {
-        let length = u32::from_ne_bytes(*self.bytes.get(self.read..)?.first_chunk::<HEAD_LEN>()?);
+        let head = u32::from_ne_bytes(*self.bytes.get(self.read..)?.first_chunk::<HEAD_LEN>()?);
+        let length = head & !WAS_COMPRESSED;
+        self.last_was_compressed = head & WAS_COMPRESSED != 0;
         self.read += HEAD_LEN;
         let taken = if length == IN_A_BLOCK {
             self.used.push(self.blocks.pop_front()?);
@@ -86,6 +94,11 @@ impl Inbound {
             self.reset_bytes();
         }
         Some(taken)
+    }
+
+    /// Whether the message taken last was compressed.
+    pub(crate) const fn last_was_compressed(&self) -> bool {
+        self.last_was_compressed
     }
 
     /// Forgets every message; their blocks wait to be given back. Returns their bytes, prefixes included.
@@ -113,6 +126,7 @@ impl Inbound {
     pub(crate) fn reset(&mut self) {
         self.discard();
         self.reset_bytes();
+        self.last_was_compressed = false;
         self.blocks.shrink_to(KEPT_BLOCKS_MAX);
         self.used.shrink_to(KEPT_BLOCKS_MAX);
     }
@@ -140,14 +154,17 @@ mod tests {
         let mut inbound = Inbound::default();
         let mut large = pool.take(COPIED_MAX + 1);
         large.extend_from_slice(&[7; COPIED_MAX + 1]);
-        inbound.push(Body::Lent(b"first"), &mut pool);
-        inbound.push(Body::Lent(b""), &mut pool);
-        inbound.push(Body::Block(large), &mut pool);
-        inbound.push(Body::Lent(b"last"), &mut pool);
+        inbound.push(Body::Lent(b"first"), false, &mut pool);
+        inbound.push(Body::Lent(b""), true, &mut pool);
+        inbound.push(Body::Block(large), true, &mut pool);
+        inbound.push(Body::Lent(b"last"), false, &mut pool);
 
         assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"first".to_vec(), 5)));
+        assert!(!inbound.last_was_compressed());
         assert_eq!(inbound.take(<[u8]>::to_vec), Some((Vec::new(), 0)));
+        assert!(inbound.last_was_compressed());
         assert_eq!(inbound.take(<[u8]>::len), Some((COPIED_MAX + 1, COPIED_MAX + 1)));
+        assert!(inbound.last_was_compressed());
         assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"last".to_vec(), 4)));
         assert_eq!(inbound.take(<[u8]>::len), None);
         assert_eq!(
@@ -165,7 +182,7 @@ mod tests {
         let mut inbound = Inbound::default();
         let count = 100_000;
         for index in 0..count {
-            inbound.push(Body::Lent(&[7; 3][..index % 4]), &mut pool);
+            inbound.push(Body::Lent(&[7; 3][..index % 4]), false, &mut pool);
         }
         let on_the_wire: usize = (0..count).map(|index| PREFIX_LEN + index % 4).sum();
         assert!(
@@ -186,7 +203,7 @@ mod tests {
         let mut inbound = Inbound::default();
         let mut small = pool.take(16);
         small.extend_from_slice(b"small");
-        inbound.push(Body::Block(small), &mut pool);
+        inbound.push(Body::Block(small), false, &mut pool);
         assert_eq!(pool.outstanding(), 0);
         assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"small".to_vec(), 5)));
     }

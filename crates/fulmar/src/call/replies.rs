@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fulmar_grpc::{MetadataMap, Status};
+use fulmar_grpc::{Compress, Compression, MetadataMap, Status};
 
 use super::CallCell;
 use crate::encoded::Encoded;
@@ -28,8 +28,17 @@ impl<T: Payload> Replies<T> {
     /// `CANCELLED` or `DEADLINE_EXCEEDED` when the call is over for the client; `RESOURCE_EXHAUSTED` for a message over the
     /// server's send limit.
     pub async fn send(&mut self, message: &T) -> Result<(), Status> {
+        self.send_with(message, Compress::Default).await
+    }
+
+    /// Sends one message, compressed or not, on a call that has an encoding (see [`set_compression`](Self::set_compression)). Otherwise as
+    /// [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with(&mut self, message: &T, compress: Compress) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, self.message_bytes_max)
+        self.cell.send(message, compress, self.message_bytes_max)
     }
 
     /// Sends a message that was encoded before, as [`send`](Self::send).
@@ -38,7 +47,7 @@ impl<T: Payload> Replies<T> {
     /// As [`send`](Self::send).
     pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, self.message_bytes_max)
+        self.cell.send(message, Compress::Default, self.message_bytes_max)
     }
 
     /// Sends one message if that takes no waiting; false, and nothing sent, while the client is slow.
@@ -46,7 +55,15 @@ impl<T: Payload> Replies<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn try_send(&mut self, message: &T) -> Result<bool, Status> {
-        self.cell.try_send(message, self.message_bytes_max)
+        self.try_send_with(message, Compress::Default)
+    }
+
+    /// Sends one message, compressed or not, if that takes no waiting, as [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn try_send_with(&mut self, message: &T, compress: Compress) -> Result<bool, Status> {
+        self.cell.try_send(message, compress, self.message_bytes_max)
     }
 
     /// Ready when there is room for a message, for those who poll by hand; [`try_send`](Self::try_send) then sends one.
@@ -76,6 +93,18 @@ impl<T> Replies<T> {
             return change(&mut MetadataMap::new());
         }
         self.cell.with_map(|state| &mut state.metadata_out, change)
+    }
+
+    /// Has the messages of this call compressed so; by default they are as the server is set. Once the first message or the metadata
+    /// was sent, it can only change which messages are compressed. Messages are plain where the client does not accept what is asked
+    /// for.
+    ///
+    /// # Errors
+    /// `INTERNAL` for an encoding that the server has not registered.
+    pub fn set_compression(&mut self, compression: &Compression) -> Result<(), Status> {
+        let mut state = self.cell.lock();
+        let is_told = state.has_sent_metadata();
+        state.packing.set(compression, is_told)
     }
 
     /// Sends the metadata now, ahead of any message.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fulmar_grpc::{MetadataMap, Status};
+use fulmar_grpc::{Compress, MetadataMap, Status};
 
 use super::{CallCell, HeldCell, Inbound, Streaming};
 use crate::Response;
@@ -31,8 +31,17 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// The status that ended the call; `RESOURCE_EXHAUSTED` for a message over the channel's send limit.
     pub async fn send(&mut self, message: &T) -> Result<(), Status> {
+        self.send_with(message, Compress::Default).await
+    }
+
+    /// Sends one message, compressed or not, on a call that has an encoding (see [`Request::set_compression`](crate::Request::set_compression)). Otherwise as
+    /// [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with(&mut self, message: &T, compress: Compress) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, self.message_bytes_max)
+        self.cell.send(message, compress, self.message_bytes_max)
     }
 
     /// Sends a message that was encoded before, as [`send`](Self::send).
@@ -41,7 +50,7 @@ impl<T: Payload> Requests<T> {
     /// As [`send`](Self::send).
     pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
         poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, self.message_bytes_max)
+        self.cell.send(message, Compress::Default, self.message_bytes_max)
     }
 
     /// Sends one message if that takes no waiting; false, and nothing sent, while the server is slow.
@@ -49,7 +58,15 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn try_send(&mut self, message: &T) -> Result<bool, Status> {
-        self.cell.try_send(message, self.message_bytes_max)
+        self.try_send_with(message, Compress::Default)
+    }
+
+    /// Sends one message, compressed or not, if that takes no waiting, as [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn try_send_with(&mut self, message: &T, compress: Compress) -> Result<bool, Status> {
+        self.cell.try_send(message, compress, self.message_bytes_max)
     }
 
     /// Ready when there is room for a message, for those who poll by hand; [`try_send`](Self::try_send) then sends one.
@@ -146,6 +163,14 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
     pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
         poll_fn(|cx| self.requests.cell.poll_metadata(cx)).await?;
         self.requests.cell.take_metadata(|metadata| metadata.clone())
+    }
+
+    /// Sends one request, compressed or not, as [`Requests::send_with`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with(&mut self, message: &Req, compress: Compress) -> Result<(), Status> {
+        self.requests.send_with(message, compress).await
     }
 
     /// Half-closes and waits for the reply.

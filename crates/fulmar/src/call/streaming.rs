@@ -165,6 +165,17 @@ impl<T> Streaming<T> {
         self.ended
     }
 
+    /// Whether the message read last was compressed on its way: its flag was 1. False before the first one.
+    pub fn last_was_compressed(&self) -> bool {
+        self.queue.last_was_compressed()
+    }
+
+    /// What the messages are compressed with, as far as they are: the `grpc-encoding` of the other side. None for plain messages; for
+    /// a client also before the server's metadata has arrived.
+    pub fn encoding(&self) -> Option<Arc<str>> {
+        self.cell.lock().encoding_in.clone()
+    }
+
     /// Client: waits for the metadata that the server sends ahead of its messages.
     ///
     /// # Errors

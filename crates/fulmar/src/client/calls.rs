@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fulmar_grpc::Status;
+use fulmar_grpc::encoding::PeerAccepts;
 use fulmar_reactor::clock;
 
-use super::{Channel, ChannelConfig, PendingCall, reply};
+use super::{Channel, ChannelSpec, PendingCall, reply};
 use crate::call::cell::CellState;
 use crate::call::{CallCell, CellShape, Duplex, Inbound, Requests, Side, Streaming, Upload};
 use crate::metadata_lease::MetadataLease;
+use crate::packing::Packing;
 use crate::payload::Payload;
 use crate::request::{CallContext, IntoRequest};
 use crate::response::Response;
@@ -66,7 +68,8 @@ impl Channel {
             return Err(replies.cell().fail(status));
         }
         let metadata = replies.cell().take_metadata(|metadata| self.shelf().lease_from(metadata))?;
-        Ok(Response::with_leases(replies, metadata, MetadataLease::default()))
+        let encoding = replies.encoding();
+        Ok(Response::with_leases(replies, metadata, MetadataLease::default()).received(encoding, false))
     }
 
     /// Calls a method that takes a stream of messages and answers with one. The request carries metadata and deadline only.
@@ -120,7 +123,7 @@ impl Channel {
 
     fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Result<Arc<CallCell>, Status> {
         let cell = self.take_cell();
-        let prepared = prepare(&mut cell.lock(), path, context, shape, self.config());
+        let prepared = prepare(&mut cell.lock(), path, context, shape, self.spec());
         match prepared {
             Ok(()) => Ok(cell),
             Err(status) => {
@@ -134,13 +137,14 @@ impl Channel {
 /// Writes into a fresh cell what the connection needs to begin the call.
 ///
 /// # Errors
-/// `DEADLINE_EXCEEDED` for a call that has no time at all: nothing is sent for it, and no connection is made.
+/// `DEADLINE_EXCEEDED` for a call that has no time at all: nothing is sent for it, and no connection is made. `INTERNAL` for one that
+/// asks for an encoding that the channel does not know.
 pub(crate) fn prepare(
     state: &mut CellState,
     path: &str,
     mut context: CallContext,
     shape: CellShape,
-    config: &ChannelConfig,
+    spec: &ChannelSpec,
 ) -> Result<(), Status> {
     state.side = Side::Caller;
     state.shape = shape;
@@ -148,7 +152,10 @@ pub(crate) fn prepare(
     if !context.metadata.get().is_empty() {
         std::mem::swap(&mut state.metadata_out, context.metadata.get_mut());
     }
-    state.deadline = context.deadline_from_now(config.timeout);
+    state.packing = Packing::new(spec.press.as_ref(), PeerAccepts::ANYTHING, None);
+    state.packing.set(&context.compression, false)?;
+    state.compression = context.compression.clone();
+    state.deadline = context.deadline_from_now(spec.config.timeout);
     if state.deadline.is_some_and(|deadline| deadline <= clock()) {
         return Err(Status::deadline_exceeded("the deadline had passed before the call was made"));
     }

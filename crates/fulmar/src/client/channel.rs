@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulmar_grpc::Status;
+use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_reactor::{Mailbox, Resolver};
 
 use super::resolve::{Resolve, resolver_of};
@@ -18,6 +19,7 @@ use crate::host::{self, Letter};
 use crate::intercept::{Chain, Interceptor};
 use crate::lock;
 use crate::metadata_lease::MetadataShelf;
+use crate::packing::Press;
 use crate::server::ServerShared;
 
 /// How long a connection may take, from the start of the attempt to the server's SETTINGS (connection-backoff
@@ -71,6 +73,8 @@ pub(crate) struct ChannelSpec {
     pub(crate) id: u64,
     pub(crate) place: Place,
     pub(crate) config: ChannelConfig,
+    /// What its calls are compressed with, on their callers' threads.
+    pub(crate) press: Option<Arc<Press>>,
     /// The reactors that know the channel, to be told of its end; None after it.
     visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
 }
@@ -120,6 +124,7 @@ impl Channel {
             reactor: None,
             user_agent: String::new(),
             chain: Chain::default(),
+            failed: None,
         }
     }
 
@@ -214,7 +219,6 @@ impl Channel {
         &self.inner.spec.config
     }
 
-    #[cfg(test)]
     pub(crate) fn spec(&self) -> &Arc<ChannelSpec> {
         &self.inner.spec
     }
@@ -259,7 +263,8 @@ impl Home {
 
 impl ChannelSpec {
     pub(crate) fn new(id: u64, place: Place, config: ChannelConfig) -> Self {
-        Self { id, place, config, visited: Mutex::new(Some(Vec::new())) }
+        let press = Press::new(&config.grpc.encodings);
+        Self { id, place, config, press, visited: Mutex::new(Some(Vec::new())) }
     }
 
     /// A reactor gets to know the channel. False when the channel is gone, and would never tell the reactor so.
@@ -348,6 +353,8 @@ pub struct ChannelBuilder {
     reactor: Option<ClientReactor>,
     user_agent: String,
     chain: Chain,
+    /// The first setting that cannot be.
+    failed: Option<String>,
 }
 
 /// The longest name of a program in the user agent, in bytes: it goes with every call, and must not use up its header list.
@@ -409,6 +416,38 @@ impl ChannelBuilder {
         self
     }
 
+    /// Takes messages in this encoding, and tells servers so. Several may be accepted; servers choose. None by default.
+    ///
+    /// ```
+    /// # #[cfg(feature = "gzip")]
+    /// use fulmar::encoding::Gzip;
+    ///
+    /// # #[cfg(feature = "gzip")]
+    /// let settings = fulmar::Channel::builder("http://127.0.0.1:50051")
+    ///     .accept_compressed(Gzip::default())
+    ///     .send_compressed(Gzip::default());
+    /// ```
+    pub fn accept_compressed(mut self, encoding: impl Encoding) -> Self {
+        let accepted = self.config.grpc.encodings.accept(Arc::new(encoding));
+        self.fail(accepted);
+        self
+    }
+
+    /// Sends messages in this encoding where that makes them smaller, unless a request
+    /// [says](crate::Request::set_compression) something else. The server must accept it: it answers `UNIMPLEMENTED` otherwise. Of
+    /// several the first is taken; a request may name another one. None by default.
+    pub fn send_compressed(mut self, encoding: impl Encoding) -> Self {
+        let sent = self.config.grpc.encodings.send(Arc::new(encoding));
+        self.fail(sent);
+        self
+    }
+
+    fn fail(&mut self, registered: Result<(), RegisterError>) {
+        if let Err(error) = registered {
+            self.failed.get_or_insert_with(|| error.to_string());
+        }
+    }
+
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.grpc.http2 = config;
@@ -440,7 +479,7 @@ impl ChannelBuilder {
     /// Makes the channel; its first call connects.
     ///
     /// # Errors
-    /// An endpoint that is none, a user agent that is none.
+    /// An endpoint or a user agent that is none, an encoding with a name that cannot be one.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let (reactor, chain) = (self.reactor.clone(), self.chain.clone());
         let (target, config, _) = self.into_parts()?;
@@ -456,6 +495,9 @@ impl ChannelBuilder {
         }
         if !name.is_empty() {
             self.config.grpc.user_agent = format!("{name} {}", self.config.grpc.user_agent).into();
+        }
+        if let Some(reason) = self.failed {
+            return Err(ConnectError::new(&self.endpoint, reason));
         }
         Ok((Target::parse(&self.endpoint)?, self.config, self.chain))
     }

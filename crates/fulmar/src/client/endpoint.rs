@@ -9,7 +9,6 @@ use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Sta
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
 use crate::counts::Counts;
-use crate::payload::PREFIX_LEN;
 
 /// How often a call that no connection has processed is given to another one (PROTOCOL "transparent retry": once, wire rule 49).
 const ATTEMPTS_MAX: u32 = 2;
@@ -159,10 +158,14 @@ impl ClientEndpoint {
             metadata: &state.metadata_out,
             timeout: state.deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
             deadline: state.deadline,
+            compression: &state.compression,
         };
         let whole = state.outbound_ended;
-        let first = if whole { state.outbound.get(PREFIX_LEN..) } else { None };
-        let started = self.grpc.start(env, start, first, whole);
+        let started = if whole {
+            self.grpc.start_framed(env, start, &state.outbound, true)
+        } else {
+            self.grpc.start(env, start, None, false)
+        };
         drop(state);
         match started {
             Ok(key) => self.started(env, key, pending.take(), whole),
@@ -286,6 +289,7 @@ impl ClientEndpoint {
         let Some(Some(call)) = self.calls.get(key.index()) else { return };
         let mut state = call.cell.lock();
         self.grpc.take_metadata(key, &mut state.metadata_in);
+        state.encoding_in = self.grpc.encoding(key).cloned();
         state.metadata_arrived = true;
         let is_wanted = state.shape == CellShape::EachMessage || state.metadata_wanted;
         let waker = if is_wanted { state.receive_waker.take() } else { None };
@@ -313,7 +317,7 @@ impl ClientEndpoint {
             }
             return;
         }
-        state.inbound.push(body, env.pool);
+        state.inbound.push(body, self.grpc.was_compressed(key), env.pool);
         if state.shape == CellShape::WholeCall {
             // Nobody takes the reply of such a call before its end.
             drop(state);

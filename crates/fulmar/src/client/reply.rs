@@ -50,6 +50,7 @@ fn read_single<Resp: Payload>(
     let mut arena = std::mem::take(&mut state.arena);
     let mut metadata = shelf.lease_from(&mut state.metadata_in);
     let trailers = shelf.lease_from(&mut state.trailers_in);
+    let encoding = state.encoding_in.take();
     drop(state);
 
     let mut message = Resp::default();
@@ -60,12 +61,15 @@ fn read_single<Resp: Payload>(
         }
         decode(&mut message, body, &mut arena)
     });
+    let was_compressed = queue.last_was_compressed();
     let mut state = cell.lock();
     std::mem::swap(&mut state.inbound, queue);
     state.arena = arena;
     drop(state);
     match decoded {
-        Some((Ok(()), _)) => Ok(Response::with_leases(message, metadata, trailers)),
+        Some((Ok(()), _)) => {
+            Ok(Response::with_leases(message, metadata, trailers).received(encoding, was_compressed))
+        }
         Some((Err(status), _)) => Err(status),
         None => Err(Status::internal("the reply is gone")),
     }

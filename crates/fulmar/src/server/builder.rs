@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
+use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{Reactor, ReactorConfig};
 
@@ -38,6 +39,8 @@ pub struct ServerBuilder {
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
+    /// The first setting that cannot be.
+    failed: Option<ServerError>,
 }
 
 /// Called on each reactor thread with what the thread is to run.
@@ -63,6 +66,7 @@ impl Server {
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
             around_thread: None,
+            failed: None,
         }
     }
 
@@ -253,6 +257,38 @@ impl ServerBuilder {
         self
     }
 
+    /// Takes messages in this encoding, and tells clients so. A client that compresses with another one gets `UNIMPLEMENTED` and the
+    /// names of those accepted. None by default.
+    ///
+    /// ```
+    /// # #[cfg(feature = "gzip")]
+    /// use fulmar::encoding::Gzip;
+    ///
+    /// # #[cfg(feature = "gzip")]
+    /// let settings =
+    ///     fulmar::Server::builder().accept_compressed(Gzip::default()).send_compressed(Gzip::default());
+    /// ```
+    pub fn accept_compressed(mut self, encoding: impl Encoding) -> Self {
+        let accepted = self.config.encodings.accept(Arc::new(encoding));
+        self.fail(accepted);
+        self
+    }
+
+    /// Sends messages in this encoding to clients that accept it, where it makes them smaller, unless a handler
+    /// [says](crate::Response::set_compression) something else. Of several the first is taken that the client accepts; a handler may
+    /// name another one. None by default.
+    pub fn send_compressed(mut self, encoding: impl Encoding) -> Self {
+        let sent = self.config.encodings.send(Arc::new(encoding));
+        self.fail(sent);
+        self
+    }
+
+    fn fail(&mut self, registered: Result<(), RegisterError>) {
+        if let Err(error) = registered {
+            self.failed.get_or_insert_with(|| ServerError::new(error.to_string()));
+        }
+    }
+
     /// Settings of the HTTP/2 connections: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.http2 = config;
@@ -283,7 +319,7 @@ impl ServerBuilder {
     /// Binds to `address` and listens; connections wait until the server runs.
     ///
     /// # Errors
-    /// An address that is none or is taken; two services with one name.
+    /// An address that is none or is taken; two services with one name; an encoding with a name that cannot be one.
     pub fn bind(self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, ServerError> {
         let listener = TcpListener::bind(&address)
             .map_err(|error| ServerError::io(format!("cannot bind to {address:?}"), error))?;
@@ -293,7 +329,7 @@ impl ServerBuilder {
     /// Takes a socket that listens already.
     ///
     /// # Errors
-    /// Two services with one name.
+    /// Two services with one name, or an encoding with a name that cannot be one.
     pub fn with_listener(self, listener: TcpListener) -> Result<Server, ServerError> {
         self.build(Some(listener))
     }
@@ -301,12 +337,15 @@ impl ServerBuilder {
     /// A server without a socket, reached by [`ServerHandle::in_process`] only.
     ///
     /// # Errors
-    /// Two services with one name.
+    /// Two services with one name, or an encoding with a name that cannot be one.
     pub fn without_listener(self) -> Result<Server, ServerError> {
         self.build(None)
     }
 
     fn build(self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         Ok(Server {
             shared: Arc::new(ServerShared::new(self.config, self.services, self.chain, self.door)?),
             listener,

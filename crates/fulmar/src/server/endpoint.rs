@@ -18,6 +18,7 @@ use super::router::Router;
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
 use crate::counts::Counts;
 use crate::handling::Handling;
+use crate::packing::Packing;
 use crate::request::CallContext;
 
 /// A server's end of one connection.
@@ -142,6 +143,7 @@ impl ServerEndpoint {
             deadline,
             peer: self.peer,
             path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
+            encoding: self.grpc.encoding(key).cloned(),
             ..CallContext::default()
         };
         if !self.grpc.metadata(key).is_empty() {
@@ -157,6 +159,9 @@ impl ServerEndpoint {
             state.door = Some(self.wakers[index].clone());
             state.inbound.give_used(env.pool);
             state.room = self.grpc.may_send(key);
+            state.encoding_in.clone_from(&context.encoding);
+            state.packing =
+                Packing::new(router.press.as_ref(), self.grpc.peer_accepts(key), self.grpc.choice(key));
             drop(state);
             cell
         });
@@ -179,10 +184,11 @@ impl ServerEndpoint {
         let Some(Some(call)) = self.calls.get_mut(key.index()) else {
             return self.discard(env, key, body);
         };
+        let was_compressed = self.grpc.was_compressed(key);
         let mut router = self.router.borrow_mut();
         let (method, arena) = router.method_and_arena(call.method);
         if method.takes_one() {
-            let taken = method.on_message(call.slot, body.as_slice(), arena);
+            let taken = method.on_message(call.slot, body.as_slice(), was_compressed, arena);
             drop(router);
             self.discard(env, key, body);
             if let Err(status) = taken {
@@ -197,7 +203,7 @@ impl ServerEndpoint {
             drop(state);
             return self.discard(env, key, body);
         }
-        state.inbound.push(body, env.pool);
+        state.inbound.push(body, was_compressed, env.pool);
         let waker = state.receive_waker.take();
         drop(state);
         self.wake(key.index(), waker);
@@ -353,6 +359,7 @@ pub(super) fn flush(cell: &CallCell, answer: &mut Answer<'_, '_>) -> Option<Wake
     if state.metadata_out_due || !state.outbound.is_empty() {
         if !state.metadata_sent {
             state.metadata_sent = true;
+            answer.grpc.set_choice(answer.call, state.packing.choice());
             let _ = answer.grpc.send_headers(answer.env, answer.call, &state.metadata_out);
         }
         state.metadata_out_due = false;

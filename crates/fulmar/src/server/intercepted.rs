@@ -135,11 +135,17 @@ where
         index
     }
 
-    fn on_message(&mut self, slot: u32, body: &[u8], arena: &mut Arena) -> Result<(), Status> {
+    fn on_message(
+        &mut self,
+        slot: u32,
+        body: &[u8],
+        was_compressed: bool,
+        arena: &mut Arena,
+    ) -> Result<(), Status> {
         let slot = &mut self.slots[slot as usize];
         if let Some(begun) = &slot.passed {
             begun.hooks.receive(body)?;
-            return self.inner.on_message(begun.slot, body, arena);
+            return self.inner.on_message(begun.slot, body, was_compressed, arena);
         }
         if slot.waiting.message.is_some() {
             return Err(Status::unimplemented(
@@ -147,6 +153,7 @@ where
             ));
         }
         slot.waiting.message = Some(body.to_vec());
+        slot.waiting.context.was_compressed = was_compressed;
         Ok(())
     }
 
@@ -214,11 +221,12 @@ impl<F, Fut> InterceptedMethod<F, Fut> {
         if let Some(cell) = &cell {
             cell.lock().hooks = Some(passed.hooks.clone());
         }
+        let was_compressed = context.was_compressed;
         let inner = self.inner.begin(context, cell);
         slot.passed = Some(Begun { slot: inner, hooks: passed.hooks.clone() });
         if let Some(message) = message {
             passed.hooks.receive(&message)?;
-            self.inner.on_message(inner, &message, &mut Arena::default())?;
+            self.inner.on_message(inner, &message, was_compressed, &mut Arena::default())?;
         }
         if slot.is_started { self.inner.start(inner) } else { Ok(()) }
     }

@@ -11,6 +11,7 @@ use fulmar_grpc::{Arena, CallKey, MetadataMap, Status};
 use super::endpoint::flush;
 use crate::call::CallCell;
 use crate::intercept::CallHooks;
+use crate::packing::unknown;
 use crate::panics::caught;
 use crate::payload::{Payload, decode};
 use crate::request::CallContext;
@@ -36,7 +37,13 @@ pub(crate) trait Method {
     fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32;
 
     /// The one message of a call that takes one.
-    fn on_message(&mut self, slot: u32, body: &[u8], arena: &mut Arena) -> Result<(), Status>;
+    fn on_message(
+        &mut self,
+        slot: u32,
+        body: &[u8],
+        was_compressed: bool,
+        arena: &mut Arena,
+    ) -> Result<(), Status>;
 
     /// Calls the user's handler, which makes the future; it is polled by `poll`.
     fn start(&mut self, slot: u32) -> Result<(), Status>;
@@ -80,6 +87,9 @@ impl Answer<'_, '_> {
 
     /// Ends the call with a response.
     fn reply<Resp: Payload>(&mut self, response: &Response<Resp>) {
+        if let Err(error) = self.grpc.set_compression(self.call, response.compression()) {
+            return self.finish(&unknown(error), MetadataMap::EMPTY);
+        }
         let message = response.get_ref();
         let length = message.encoded_len();
         let encode = |out: &mut Vec<u8>| {
@@ -208,7 +218,13 @@ where
         slot
     }
 
-    fn on_message(&mut self, slot: u32, body: &[u8], arena: &mut Arena) -> Result<(), Status> {
+    fn on_message(
+        &mut self,
+        slot: u32,
+        body: &[u8],
+        was_compressed: bool,
+        arena: &mut Arena,
+    ) -> Result<(), Status> {
         let slot = &mut self.slots[slot as usize];
         if slot.message.is_some() {
             return Err(Status::unimplemented(
@@ -220,6 +236,9 @@ where
             decode(&mut message, body, arena).map(|()| message)
         })??;
         slot.message = Some(message);
+        if let Some(context) = &mut slot.context {
+            context.was_compressed = was_compressed;
+        }
         Ok(())
     }
 

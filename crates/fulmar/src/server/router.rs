@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fulmar_grpc::{Arena, MethodId, RouteError, Routes, Status};
+use fulmar_grpc::{Arena, Config, MethodId, RouteError, Routes, Status};
 
 use super::intercepted::intercepted;
 use super::method::{Method, Parts, TypedMethod};
@@ -12,6 +12,7 @@ use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::intercept::Chain;
 use crate::metadata_lease::MetadataShelf;
+use crate::packing::Press;
 use crate::payload::{Payload, Raw};
 use crate::request::Request;
 use crate::response::Response;
@@ -62,6 +63,8 @@ pub struct Router {
     fates: Vec<Arc<CallFate>>,
     pub(crate) shelf: Arc<MetadataShelf>,
     pub(crate) arena: Arena,
+    /// What handlers compress with that send streams.
+    pub(crate) press: Option<Arc<Press>>,
 }
 
 struct Registered {
@@ -77,19 +80,20 @@ impl Router {
     /// Two methods with the same path, which is what two services with the same name have.
     pub(crate) fn new(
         services: &[Box<dyn Service>],
-        send_message_bytes_max: usize,
+        config: &Config,
         chain: &Chain,
     ) -> Result<Self, ServerError> {
         let mut router = Self {
             routes: Routes::new(),
             methods: Vec::new(),
-            send_message_bytes_max,
+            send_message_bytes_max: config.send_message_bytes_max,
             chain: chain.clone(),
             failed: None,
             cells: CellShelf::default(),
             fates: Vec::new(),
             shelf: Arc::default(),
             arena: Arena::default(),
+            press: Press::new(&config.encodings),
         };
         for service in services {
             service.register(&mut router);

@@ -64,7 +64,7 @@ impl ServerShared {
         door: Option<Door>,
     ) -> Result<Self, ServerError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Router::new(&services, config.send_message_bytes_max, &chain)?;
+        Router::new(&services, &config, &chain)?;
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             config,

@@ -1,6 +1,7 @@
 //! A service for tests, and just enough of an executor.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod encodings;
 pub mod raw;
 
 use std::future::Future;

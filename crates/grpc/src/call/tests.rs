@@ -101,7 +101,7 @@ fn an_unfinished_message_goes_on_while_less_than_a_window_is_untaken() {
 fn releasing_more_than_was_handed_over_credits_no_more_than_was_received() {
     let mut credit = Credit::default();
     credit.received(10);
-    credit.handed_over(10);
+    credit.handed_over(10, 10);
     credit.taken(usize::MAX);
     assert_eq!(credit.settle(), 10);
     assert_eq!(credit.settle(), 0);

@@ -87,8 +87,7 @@ struct ZstdDecompressor {
 
 impl ZstdDecompressor {
     fn make() -> Result<DCtx<'static>, EncodingError> {
-        let mut context =
-            DCtx::try_create().ok_or(EncodingError::Failed("zstd gets no memory for a context".into()))?;
+        let mut context = DCtx::try_create().ok_or_else(no_context)?;
         context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).map_err(failed)?;
         Ok(context)
     }
@@ -127,4 +126,8 @@ impl Decompressor for ZstdDecompressor {
 
 fn failed(code: zstd_safe::ErrorCode) -> EncodingError {
     EncodingError::Failed(zstd_safe::get_error_name(code).into())
+}
+
+fn no_context() -> EncodingError {
+    EncodingError::Failed("zstd gets no memory for a context".into())
 }

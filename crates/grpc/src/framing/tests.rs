@@ -79,7 +79,7 @@ fn only_a_message_over_the_limit_is_too_long_and_is_so_at_its_prefix() {
     let at_limit = vec![7; LIMIT];
     assert_eq!(cut([&framed(&[&at_limit])[..]]), Ok(vec![(at_limit, true)]));
     let too_long = FramingError::TooLong { length: LIMIT + 1, length_max: LIMIT };
-    assert_eq!(cut([&prefix(LIMIT + 1).expect("short")[..]]), Err(too_long));
+    assert_eq!(cut([&prefix(LIMIT + 1, false).expect("short")[..]]), Err(too_long));
     assert_eq!(too_long.status().code(), Code::ResourceExhausted);
     let most = FramingError::TooLong { length: u32::MAX as usize, length_max: LIMIT };
     assert_eq!(cut([&[0, 255, 255, 255, 255][..]]), Err(most));
@@ -109,7 +109,7 @@ fn memory_follows_the_bytes_received_and_not_the_bytes_announced() {
     let mut pool = Pool::new();
     let mut deframer = Deframer::default();
     let length = 1 << 30;
-    let mut bytes = &prefix(length).expect("fits four bytes")[..];
+    let mut bytes = &prefix(length, false).expect("fits four bytes")[..];
     assert!(matches!(
         deframer.next(&mut pool, &mut bytes, Accepts { length_max: usize::MAX, ..PLAIN }),
         Ok(None)
@@ -130,9 +130,9 @@ fn memory_follows_the_bytes_received_and_not_the_bytes_announced() {
 
 #[test]
 fn a_length_that_four_bytes_cannot_hold_has_no_prefix() {
-    assert_eq!(prefix(0x0102_0304), Some([0, 1, 2, 3, 4]));
-    assert_eq!(prefix(u32::MAX as usize), Some([0, 255, 255, 255, 255]));
-    assert_eq!(prefix(u32::MAX as usize + 1), None);
+    assert_eq!(prefix(0x0102_0304, false), Some([0, 1, 2, 3, 4]));
+    assert_eq!(prefix(u32::MAX as usize, false), Some([0, 255, 255, 255, 255]));
+    assert_eq!(prefix(u32::MAX as usize + 1, false), None);
 }
 
 #[test]

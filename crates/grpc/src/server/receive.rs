@@ -136,8 +136,7 @@ impl Server {
         }
         let fields = self.end.connection.fields();
         let (routes, encodings) = (&self.routes, &self.end.encodings);
-        let request =
-            headers::read_request(fields, routes, &self.content_subtype, encodings, metadata)?;
+        let request = headers::read_request(fields, routes, &self.content_subtype, encodings, metadata)?;
         if let Some(section) = known {
             self.readings.keep(section, request, metadata);
         }

@@ -139,6 +139,7 @@ fn a_deadline_that_has_passed_runs_nothing() {
         metadata: MetadataMap::EMPTY,
         timeout: Some(Duration::ZERO),
         deadline: None,
+        compression: &fulmar_grpc::Compression::Default,
     };
     pair.client
         .act(|client, env| client.start(env, start, Some(b"question"), true))

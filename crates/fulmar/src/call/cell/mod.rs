@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use fulmar_base::Instant;
-use fulmar_grpc::{Arena, Code, MetadataMap, Status};
+use fulmar_grpc::{Arena, Code, Compress, Compression, MetadataMap, Status};
 
 use super::Inbound;
 use super::shelf::Counted;
 use crate::intercept::CallHooks;
 use crate::lock;
-use crate::payload::{PREFIX_LEN, Payload, encode_framed};
+use crate::packing::Packing;
+use crate::payload::{PREFIX_LEN, Payload};
 
 /// How much memory a recycled cell keeps in each of its buffers.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -67,6 +68,9 @@ pub(crate) struct CellState {
     /// Whole messages with their prefixes, on their way to the connection.
     pub(crate) outbound: Vec<u8>,
     pub(crate) outbound_ended: bool,
+    /// How messages are compressed that go into `outbound`, and what the call asked for.
+    pub(crate) packing: Packing,
+    pub(crate) compression: Compression,
     /// How many more bytes may be put in `outbound` before the sender must wait. One message may overshoot it.
     pub(crate) room: usize,
     pub(crate) send_waker: Option<Waker>,
@@ -85,6 +89,8 @@ pub(crate) struct CellState {
     pub(crate) taken_bytes: usize,
     /// How many taken bytes are worth telling the connection about.
     release_bytes: usize,
+    /// What the messages that arrive are compressed with, as far as they are.
+    pub(crate) encoding_in: Option<Arc<str>>,
     /// Caller: how many messages have arrived.
     pub(crate) messages_in: usize,
     pub(crate) metadata_in: MetadataMap,
@@ -140,8 +146,13 @@ impl CallCell {
     ///
     /// # Errors
     /// The status that ended the call, or `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
-    pub(crate) fn send<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
-        let (mut state, encoded) = self.encode(message, bytes_max);
+    pub(crate) fn send<P: Payload>(
+        &self,
+        message: &P,
+        compress: Compress,
+        bytes_max: usize,
+    ) -> Result<(), Status> {
+        let (mut state, encoded) = self.encode(message, compress, bytes_max);
         let length = encoded?;
         state.room = state.room.saturating_sub(length);
         knock(state);
@@ -153,7 +164,7 @@ impl CallCell {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
     pub(crate) fn encode_whole<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
-        let (mut state, encoded) = self.encode(message, bytes_max);
+        let (mut state, encoded) = self.encode(message, Compress::Default, bytes_max);
         state.outbound_ended = true;
         drop(state);
         encoded.map(|_| ())
@@ -163,14 +174,15 @@ impl CallCell {
     fn encode<P: Payload>(
         &self,
         message: &P,
+        compress: Compress,
         bytes_max: usize,
     ) -> (MutexGuard<'_, CellState>, Result<usize, Status>) {
         let (mut lent, hooks) = LentOutbound::of(self);
         let encoded = match hooks {
-            None => encode_framed(message, bytes_max, &mut lent.bytes),
-            Some(hooks) => self
-                .open_response(&hooks)
-                .and_then(|()| hooks.send(message, |shown| encode_framed(shown, bytes_max, &mut lent.bytes))),
+            None => lent.packing.frame(message, compress, bytes_max, &mut lent.bytes),
+            Some(hooks) => self.open_response(&hooks).and_then(|()| {
+                hooks.send(message, |shown| lent.packing.frame(shown, compress, bytes_max, &mut lent.bytes))
+            }),
         };
         (lent.give_back(), encoded)
     }
@@ -229,10 +241,15 @@ impl CallCell {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub(crate) fn try_send<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<bool, Status> {
+    pub(crate) fn try_send<P: Payload>(
+        &self,
+        message: &P,
+        compress: Compress,
+        bytes_max: usize,
+    ) -> Result<bool, Status> {
         let room = self.lock().check_room();
         match room {
-            Poll::Ready(room) => room.and_then(|()| self.send(message, bytes_max)).map(|()| true),
+            Poll::Ready(room) => room.and_then(|()| self.send(message, compress, bytes_max)).map(|()| true),
             Poll::Pending => Ok(false),
         }
     }
@@ -511,6 +528,9 @@ impl CellState {
         self.outbound.clear();
         self.outbound.shrink_to(KEPT_BYTES_MAX);
         self.outbound_ended = false;
+        self.packing = Packing::default();
+        self.compression = Compression::Default;
+        self.encoding_in = None;
         self.room = 0;
         self.send_waker = None;
         self.metadata_out.clear();
@@ -560,6 +580,7 @@ impl Drop for LentMap<'_> {
 struct LentOutbound<'c> {
     cell: &'c CallCell,
     bytes: Vec<u8>,
+    packing: Packing,
     /// How many of the bytes are of messages before.
     whole: usize,
 }
@@ -567,9 +588,10 @@ struct LentOutbound<'c> {
 impl<'c> LentOutbound<'c> {
     fn of(cell: &'c CallCell) -> (Self, Option<Arc<CallHooks>>) {
         let mut state = cell.lock();
-        let (bytes, hooks) = (std::mem::take(&mut state.outbound), state.hooks.clone());
+        let bytes = std::mem::take(&mut state.outbound);
+        let (packing, hooks) = (state.packing.clone(), state.hooks.clone());
         drop(state);
-        (Self { cell, whole: bytes.len(), bytes }, hooks)
+        (Self { cell, whole: bytes.len(), bytes, packing }, hooks)
     }
 
     /// Puts the buffer back with everything in it.

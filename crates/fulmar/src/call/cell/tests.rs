@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use fulmar_base::Pool;
-use fulmar_grpc::{Body, MessageBuf};
+use fulmar_grpc::{Body, Compress, MessageBuf};
 
 use super::*;
 use crate::call::{Replies, Streaming};
@@ -89,7 +89,7 @@ impl Drop for NosyWaker {
 
 fn arrive(cell: &CallCell, bytes: &[u8]) -> Option<Waker> {
     let mut state = cell.lock();
-    state.inbound.push(Body::Lent(bytes), &mut Pool::new());
+    state.inbound.push(Body::Lent(bytes), false, &mut Pool::new());
     state.receive_waker.take()
 }
 
@@ -174,7 +174,7 @@ fn rule_4_poison_is_ignored() {
     assert!(poisoned.is_err() && cell.state.is_poisoned());
 
     cell.lock().room = 1;
-    assert!(cell.send(&Raw::from(b"x".to_vec()), usize::MAX).is_ok());
+    assert!(cell.send(&Raw::from(b"x".to_vec()), Compress::Default, usize::MAX).is_ok());
     let mut cell = cell;
     assert!(CallCell::recycle(&mut cell).is_some());
 }
@@ -189,8 +189,8 @@ fn rule_5_the_connection_is_told_once_until_it_has_looked() {
         state.room = 100;
     }
     let message = Raw::from(b"x".to_vec());
-    assert!(cell.send(&message, usize::MAX).is_ok());
-    assert!(cell.send(&message, usize::MAX).is_ok());
+    assert!(cell.send(&message, Compress::Default, usize::MAX).is_ok());
+    assert!(cell.send(&message, Compress::Default, usize::MAX).is_ok());
     assert_eq!(door.wakes.load(Ordering::Relaxed), 1, "one knock for what one look sees");
 
     cell.lock().knocked = false;
@@ -227,11 +227,11 @@ fn what_arrives_between_a_look_and_the_storing_of_the_waker_is_not_missed() {
 fn a_message_over_the_limit_is_refused_and_leaves_nothing_behind() {
     let cell = Arc::new(CallCell::default());
     cell.lock().room = 100;
-    let refused = cell.send(&Raw::from(vec![0; 11]), 10).unwrap_err();
+    let refused = cell.send(&Raw::from(vec![0; 11]), Compress::Default, 10).unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("11") && refused.message().contains("10"), "{refused}");
     assert!(cell.lock().outbound.is_empty());
-    assert!(cell.send(&Raw::from(vec![0; 10]), 10).is_ok(), "exactly at the limit passes");
+    assert!(cell.send(&Raw::from(vec![0; 10]), Compress::Default, 10).is_ok(), "exactly at the limit passes");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_sender_waits_without_room_and_one_message_may_overshoot() {
     assert!(cell.poll_room(&cx).is_pending());
     cell.lock().room = 1;
     assert!(cell.poll_room(&cx).is_ready());
-    assert!(cell.send(&Raw::from(vec![0; 50]), usize::MAX).is_ok());
+    assert!(cell.send(&Raw::from(vec![0; 50]), Compress::Default, usize::MAX).is_ok());
     assert!(cell.poll_room(&cx).is_pending());
 }
 
@@ -273,9 +273,11 @@ impl Payload for Faulty {
 fn a_message_that_lies_about_its_length_is_refused_and_leaves_nothing_behind() {
     let cell = Arc::new(CallCell::default());
     cell.lock().room = 100;
-    assert!(cell.send(&Raw::from(b"before".to_vec()), usize::MAX).is_ok());
+    assert!(cell.send(&Raw::from(b"before".to_vec()), Compress::Default, usize::MAX).is_ok());
     for (announced, encoded) in [(5, 4), (5, 6), (0, 1), (1, 0)] {
-        let refused = cell.send(&Faulty { announced, encoded, panics: false }, usize::MAX).unwrap_err();
+        let refused = cell
+            .send(&Faulty { announced, encoded, panics: false }, Compress::Default, usize::MAX)
+            .unwrap_err();
         assert_eq!(refused.code(), Code::Internal);
     }
     assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before");
@@ -285,10 +287,10 @@ fn a_message_that_lies_about_its_length_is_refused_and_leaves_nothing_behind() {
 fn rule_4_a_message_that_panics_while_it_is_encoded_takes_no_other_with_it() {
     let cell = Arc::new(CallCell::default());
     cell.lock().room = 100;
-    assert!(cell.send(&Raw::from(b"before".to_vec()), usize::MAX).is_ok());
+    assert!(cell.send(&Raw::from(b"before".to_vec()), Compress::Default, usize::MAX).is_ok());
     let faulty = Faulty { announced: 5, encoded: 3, panics: true };
-    assert!(catch_unwind(AssertUnwindSafe(|| cell.send(&faulty, usize::MAX))).is_err());
-    assert!(cell.send(&Raw::from(b"behind".to_vec()), usize::MAX).is_ok());
+    assert!(catch_unwind(AssertUnwindSafe(|| cell.send(&faulty, Compress::Default, usize::MAX))).is_err());
+    assert!(cell.send(&Raw::from(b"behind".to_vec()), Compress::Default, usize::MAX).is_ok());
     assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before\0\0\0\0\x06behind");
 }
 
@@ -323,8 +325,8 @@ fn a_message_that_panics_while_it_is_decoded_counts_as_taken_with_its_block() {
     let mut queue = Inbound::default();
     let mut block = pool.take(8 * 1024);
     block.extend_from_slice(&[7; 8 * 1024]);
-    queue.push(Body::Block(block), &mut pool);
-    queue.push(Body::Lent(b"next"), &mut pool);
+    queue.push(Body::Block(block), false, &mut pool);
+    queue.push(Body::Lent(b"next"), false, &mut pool);
     let panicked = catch_unwind(AssertUnwindSafe(|| queue.take(|_| panic!("no"))));
     assert!(panicked.is_err());
     assert_eq!(queue.take(<[u8]>::to_vec), Some((b"next".to_vec(), 4)));
@@ -363,11 +365,11 @@ fn what_a_handler_does_not_read_is_credited_and_its_blocks_go_back() {
     };
     {
         let mut state = cell.lock();
-        state.inbound.push(Body::Lent(b"read"), &mut pool);
-        state.inbound.push(large(&mut pool), &mut pool);
+        state.inbound.push(Body::Lent(b"read"), false, &mut pool);
+        state.inbound.push(large(&mut pool), false, &mut pool);
     }
     assert!(ready(requests.message()).is_some_and(|message| message.is_ok()));
-    cell.lock().inbound.push(large(&mut pool), &mut pool);
+    cell.lock().inbound.push(large(&mut pool), false, &mut pool);
     drop(requests);
 
     let mut state = cell.lock();
