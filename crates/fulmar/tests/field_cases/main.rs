@@ -15,5 +15,8 @@ mod limits;
 mod metadata;
 mod peer;
 mod requests;
+mod runtimes;
 mod service;
+mod shutdown;
+mod streams;
 mod wire;
