@@ -474,7 +474,7 @@ fn r44_what_is_not_http2_is_closed_in_order() {
         let mut peer = Peer::open(server.local_addr().unwrap());
         // What a client of HTTP/2 would say next does not make up for it. And more than the server and both sockets take, so that
         // something is left unread when it closes.
-        let _ = peer.try_send(&[other, settings(&[]), vec![b'x'; 8 << 20]]);
+        peer.send(&[other, settings(&[]), vec![b'x'; 8 << 20]]);
         let (last_id, code, _) = peer.expect_go_away();
         assert_eq!((last_id, code), (0, PROTOCOL_ERROR));
         peer.expect_orderly_end();
