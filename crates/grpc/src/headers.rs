@@ -21,6 +21,9 @@ const IDENTITY: &[u8] = b"identity";
 /// A serialized `google.rpc.Status`.
 const STATUS_DETAILS: &[u8] = b"grpc-status-details-bin";
 
+/// The message of a status.
+pub(crate) const MESSAGE: &[u8] = b"grpc-message";
+
 /// Whom a request is for.
 const AUTHORITY: &[u8] = b":authority";
 
@@ -199,19 +202,15 @@ pub(crate) const NOT_POST: [Field<'static>; 5] = [
     Field::new(b"allow", b"POST"),
     Field::new(b"content-type", CONTENT_TYPE),
     Field::new(b"grpc-status", b"13"),
-    Field::new(b"grpc-message", b"a gRPC call is a POST"),
+    Field::new(MESSAGE, b"a gRPC call is a POST"),
 ];
 
-/// An answer to a request whose header list is over a limit of the HTTP/2 connection, for HTTP clients and for gRPC ones: to
+/// An answer to a request whose header list is over a limit of the HTTP/2 connection, which says why in [`MESSAGE`], for HTTP clients and for gRPC ones: to
 /// these the status counts and not what HTTP says.
 pub(crate) const TOO_LARGE: &[Field<'static>] = &[
     Field::new(b":status", b"431"),
     Field::new(b"content-type", CONTENT_TYPE),
     Field::new(b"grpc-status", b"8"),
-    Field::new(
-        b"grpc-message",
-        b"the headers of the request are over header_list_bytes_max or header_fields_max of the server",
-    ),
 ];
 
 /// A status as it goes over the wire: its encoded parts lie in memory that is used again.
@@ -248,7 +247,7 @@ impl StatusText {
     /// The fields of the status encoded last, which has this code.
     pub(crate) fn fields(&self, code: Code) -> impl Iterator<Item = Field<'_>> + Clone {
         let (message, details) = self.bytes.split_at(self.message_len);
-        let message = Field::new(b"grpc-message", message).without_indexing();
+        let message = Field::new(MESSAGE, message).without_indexing();
         let details = Field::new(STATUS_DETAILS, details).without_indexing();
         std::iter::once(Field::new(b"grpc-status", code.as_wire().as_bytes()))
             .chain((!message.value.is_empty()).then_some(message))
@@ -310,7 +309,7 @@ pub(crate) fn read_answer<'f>(
                 None => answer.content_type = quote(value),
             },
             b"grpc-status" => code = Some(Code::from_wire(value)),
-            b"grpc-message" => message = value,
+            MESSAGE => message = value,
             STATUS_DETAILS => details = value,
             b"grpc-encoding" if value != IDENTITY => {
                 answer.encoding = encodings.accepted(value);

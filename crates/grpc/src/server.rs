@@ -58,7 +58,7 @@ impl Server {
     /// The server's end of a new connection.
     pub fn new(config: Config, routes: Arc<Routes>) -> Self {
         let mut end = End::new(Role::Server, &config);
-        end.connection.answer_too_large_with(headers::TOO_LARGE);
+        end.connection.answer_too_large_with(headers::TOO_LARGE, headers::MESSAGE);
         Self {
             end,
             routes,

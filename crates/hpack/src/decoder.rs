@@ -1,7 +1,7 @@
 use crate::dynamic_table::DynamicTable;
 use crate::huffman::{self, Decoded};
 use crate::static_table::{self, STATIC_COUNT};
-use crate::{DecodeError, DecodeErrorKind, FieldList, Indexing, Overflow, TABLE_BYTES_MAX, integer};
+use crate::{DecodeError, DecodeErrorKind, FieldList, Indexing, TABLE_BYTES_MAX, integer};
 
 /// Decodes the header blocks that arrive on one connection, in their order.
 ///
@@ -178,7 +178,7 @@ impl Decoder {
         let name_bytes = into.tail().len();
         let value = decode_string(rest, string_bytes_max, into.tail_mut())?;
         if (name, value) != (Decoded::Whole, Decoded::Whole) {
-            into.set_overflow(Overflow::String);
+            into.cut_long_string(limits.string_bytes_max.saturating_add(1));
             if indexing == Indexing::Incremental {
                 self.version += 1;
                 self.table.clear();

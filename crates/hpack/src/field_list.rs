@@ -9,6 +9,8 @@ pub struct FieldList {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     size: usize,
+    /// What fields that were cut off had of the size.
+    cut_bytes: usize,
     overflow: Option<Overflow>,
 }
 
@@ -45,6 +47,7 @@ impl FieldList {
         self.bytes.clear();
         self.entries.clear();
         self.size = 0;
+        self.cut_bytes = 0;
         self.overflow = None;
     }
 
@@ -86,6 +89,12 @@ impl FieldList {
         self.size
     }
 
+    /// Size of the list with the fields that an overflow has cut off; of a string that is longer than
+    /// [`DecodeLimits::string_bytes_max`] only so much and a byte is counted.
+    pub fn whole_size(&self) -> usize {
+        self.size.saturating_add(self.cut_bytes)
+    }
+
     /// The first limit that the list has crossed while it was decoded. If there is one the list is cut before the field that
     /// crossed it.
     pub fn overflow(&self) -> Option<Overflow> {
@@ -121,7 +130,7 @@ impl FieldList {
     #[inline]
     pub(crate) fn admits(&mut self, name_bytes: usize, value_bytes: usize, limits: &DecodeLimits) -> bool {
         if self.overflow.is_some() {
-            return false;
+            return self.cut(name_bytes.saturating_add(value_bytes));
         }
         let size = name_bytes.saturating_add(value_bytes).saturating_add(self.size + FIELD_OVERHEAD_BYTES);
         if name_bytes.max(value_bytes) > limits.string_bytes_max {
@@ -131,11 +140,19 @@ impl FieldList {
         } else if size > limits.list_bytes_max.min(SIZE_MAX) {
             self.overflow = Some(Overflow::ListBytes);
         }
-        self.overflow.is_none()
+        self.overflow.is_none() || self.cut(name_bytes.saturating_add(value_bytes))
     }
 
-    pub(crate) fn set_overflow(&mut self, overflow: Overflow) {
-        self.overflow.get_or_insert(overflow);
+    /// A field has a string that is longer than allowed, and so many bytes at least.
+    pub(crate) fn cut_long_string(&mut self, bytes_min: usize) {
+        self.overflow.get_or_insert(Overflow::String);
+        self.cut(bytes_min);
+    }
+
+    /// Counts a field that is not kept; false, as it is not.
+    fn cut(&mut self, string_bytes: usize) -> bool {
+        self.cut_bytes = self.cut_bytes.saturating_add(string_bytes).saturating_add(FIELD_OVERHEAD_BYTES);
+        false
     }
 
     /// Where the strings of the next field are appended before [`commit`](Self::commit).

@@ -118,7 +118,7 @@ impl GetEnd {
                 self.connection.release(env, stream, bytes.len());
             }
             Event::Closed { .. } => self.ended = true,
-            Event::Reset { code, text, .. } => {
+            Event::Reset { code, ref text, .. } => {
                 self.ended = true;
                 self.failure = Some(format!("{code}: {text}"));
             }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use crate::{ErrorCode, StreamKey};
 
 /// What happened on a connection, from [`Connection::next_event`](crate::Connection::next_event).
@@ -42,7 +44,7 @@ pub enum Event<'i> {
         /// (REFUSED_STREAM), or lies above the last stream id of a GOAWAY.
         unprocessed: bool,
         /// What happened, for people.
-        text: &'static str,
+        text: Cow<'static, str>,
     },
     /// The peer takes no new streams. Open ones up to `last_id` go on; those above it end with [`Event::Reset`].
     GoAway {

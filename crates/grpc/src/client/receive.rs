@@ -35,7 +35,7 @@ impl Client {
             }
             StreamEvent::Reset { stream, user, code, unprocessed, text } => {
                 let call = self.end.calls.with_user(stream, user)?;
-                self.on_reset(env, call, code, unprocessed, text);
+                self.on_reset(env, call, code, unprocessed, &text);
                 None
             }
             StreamEvent::Closed { stream, user } => {

@@ -247,6 +247,7 @@ mod limits {
         let fourth = Field::new(b":method", b"GET");
         let list = decode_limited(&[fields[0], Field::new(b"name-2", &value), third], 4096);
         assert_eq!((list.len(), list.size(), list.overflow()), (2, 196, Some(Overflow::ListBytes)));
+        assert_eq!(list.whole_size(), 228, "what was cut off counts too");
         let list = decode_limited(&[fields[0], Field::new(b"name-23", &value[..31]), third], 4096);
         assert_eq!((list.len(), list.size(), list.overflow()), (3, 200, None));
         let list = decode_limited(&[fields[0], Field::new(b"name-23", &value[..32]), third, fourth], 4096);
@@ -319,6 +320,7 @@ mod limits {
         block.resize(block.len() + 16_000, 0xbe);
         decoder.decode(&block, &DecodeLimits::default(), &mut list).unwrap();
         assert_eq!((list.len(), list.overflow()), (4, Some(Overflow::ListBytes)));
+        assert_eq!(list.whole_size(), 16_001 * 4_033);
         assert!(list.memory_bytes() < 64 * 1024, "{}", list.memory_bytes());
     }
 

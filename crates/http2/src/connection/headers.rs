@@ -19,8 +19,18 @@ use crate::tuning::Pace;
 use crate::validate::{Malformed, Status};
 use crate::{Error, ErrorCode, Event, Reach};
 
-/// The answer to a request whose header list is too large (RFC 6585 §5).
-pub(super) const TOO_LARGE: &[Field<'static>] = &[Field::new(b":status", b"431")];
+/// The answer to a request whose header list is too large.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct TooLargeAnswer {
+    pub(super) fields: &'static [Field<'static>],
+    /// The name of a field that says how large it was.
+    pub(super) reason: Option<&'static [u8]>,
+}
+
+impl TooLargeAnswer {
+    /// RFC 6585 §5.
+    pub(super) const PLAIN: Self = Self { fields: &[Field::new(b":status", b"431")], reason: None };
+}
 
 /// What a HEADERS frame says besides its fields.
 #[derive(Copy, Clone, Debug)]
@@ -239,15 +249,38 @@ impl Connection {
         opening: Opening,
     ) -> Result<Option<Event<'static>>, Error> {
         self.budgets.resets_provoked.spend(env.now, self.budgets.refill)?;
-        let fits =
-            list_bytes(self.too_large_answer.iter().copied()) <= self.peer.header_list_bytes_max as usize;
-        let answer = if fits { self.too_large_answer } else { TOO_LARGE };
-        self.write_headers(env, opening.stream_id, Plain(answer.iter().copied()), true);
+        let text = self.excess();
+        let fields_of = |answer: TooLargeAnswer| {
+            let reason = answer.reason.map(|name| Field::new(name, text.as_bytes()).without_indexing());
+            answer.fields.iter().copied().chain(reason)
+        };
+        let fits = list_bytes(fields_of(self.too_large_answer)) <= self.peer.header_list_bytes_max as usize;
+        let answer = if fits { self.too_large_answer } else { TooLargeAnswer::PLAIN };
+        self.write_headers(env, opening.stream_id, Plain(fields_of(answer)), true);
         if !opening.end_stream {
             frame::reset_stream(opening.stream_id, ErrorCode::NoError, env.out.bytes_mut());
         }
         self.remember_unseen(opening);
         Ok(None)
+    }
+
+    /// By how much the header list in hand is over which limit of the configuration.
+    fn excess(&self) -> String {
+        match self.fields.overflow() {
+            Some(Overflow::Fields) => {
+                format!(
+                    "a header list of more than {} fields: header_fields_max",
+                    self.config.header_fields_max
+                )
+            }
+            Some(overflow) => format!(
+                "a header list of {}{} bytes, at most {} are taken: header_list_bytes_max",
+                if overflow == Overflow::String { "more than " } else { "" },
+                self.fields.whole_size(),
+                self.config.header_list_bytes_max
+            ),
+            None => String::new(),
+        }
     }
 
     fn remember_unseen(&mut self, opening: Opening) {
@@ -269,8 +302,9 @@ impl Connection {
             Err((ErrorCode::StreamClosed, "HEADERS behind END_STREAM"))
         } else if opening.self_dependent {
             Err((ErrorCode::ProtocolError, "stream that depends on itself"))
-        } else if let (None, Some(overflow)) = (self.known_section, self.fields.overflow()) {
-            Err((ErrorCode::EnhanceYourCalm, over_limit(overflow)))
+        } else if self.known_section.is_none() && self.fields.overflow().is_some() {
+            let text = self.excess();
+            return self.stream_error(env, key, ErrorCode::EnhanceYourCalm, text);
         } else {
             self.check_further(stream, end).map_err(|text| (ErrorCode::ProtocolError, text))
         };
@@ -330,13 +364,5 @@ impl Connection {
         // Decoding one costs more than dropping one.
         self.ignore(env)?;
         self.on_late_frame(env, id)
-    }
-}
-
-/// Which limit of the configuration a header list is over.
-const fn over_limit(overflow: Overflow) -> &'static str {
-    match overflow {
-        Overflow::ListBytes | Overflow::String => "header list larger than header_list_bytes_max",
-        Overflow::Fields => "header list of more fields than header_fields_max",
     }
 }

@@ -1,5 +1,6 @@
 //! How a connection and its streams begin and end.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -256,10 +257,11 @@ impl Connection {
         env: &mut Env<'_>,
         key: StreamKey,
         code: ErrorCode,
-        text: &'static str,
+        text: impl Into<Cow<'static, str>>,
     ) -> Result<Option<Event<'static>>, Error> {
         let Some(stream) = self.remove(env, key) else { return Ok(None) };
         self.provoked_reset(env, stream.id, code)?;
+        let text = text.into();
         Ok(Some(Event::Reset { stream: key, user: stream.user, code, unprocessed: false, text }))
     }
 

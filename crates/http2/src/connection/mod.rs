@@ -27,7 +27,7 @@ mod send;
 mod tests;
 mod transmit;
 
-use headers::HeaderBlock;
+use headers::{HeaderBlock, TooLargeAnswer};
 use lifecycle::{Departure, Pings};
 use receive::Step;
 
@@ -78,7 +78,7 @@ pub struct Connection {
     /// The header block whose CONTINUATION frames are still to come.
     header_block: Option<HeaderBlock>,
     /// Server: the answer to a request whose header list is too large.
-    too_large_answer: &'static [Field<'static>],
+    too_large_answer: TooLargeAnswer,
 
     streams: Streams,
     closed_streams: ClosedStreams,
@@ -134,7 +134,7 @@ impl Connection {
             known: KnownSections::default(),
             known_section: None,
             header_block: None,
-            too_large_answer: headers::TOO_LARGE,
+            too_large_answer: TooLargeAnswer::PLAIN,
             streams: Streams::new(),
             closed_streams: ClosedStreams::new(),
             next_id: 1,
@@ -244,9 +244,10 @@ impl Connection {
 
     /// Server: what a request is answered whose header list is over [`Config::header_list_bytes_max`] or
     /// [`Config::header_fields_max`]; the upper layer sees nothing of it. By default, and for clients that do not take a list as
-    /// large as this answer, status 431 without more. The fields must be well-formed.
-    pub const fn answer_too_large_with(&mut self, fields: &'static [Field<'static>]) {
-        self.too_large_answer = fields;
+    /// large as this answer, status 431 without more. Behind the fields stands one named `reason`, with a text of printable ASCII that
+    /// has the size and the limit. The fields must be well-formed.
+    pub const fn answer_too_large_with(&mut self, fields: &'static [Field<'static>], reason: &'static [u8]) {
+        self.too_large_answer = TooLargeAnswer { fields, reason: Some(reason) };
     }
 
     /// When [`on_deadline`](Self::on_deadline) is to be called, if nothing happens before.

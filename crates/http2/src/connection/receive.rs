@@ -182,7 +182,7 @@ impl Connection {
             user: stream.user,
             code,
             unprocessed: code == ErrorCode::RefusedStream,
-            text: "the peer reset the stream",
+            text: "the peer reset the stream".into(),
         }))
     }
 
@@ -297,7 +297,7 @@ impl Connection {
                 user: stream.user,
                 code: ErrorCode::RefusedStream,
                 unprocessed: true,
-                text: "the peer went away before it processed the stream",
+                text: "the peer went away before it processed the stream".into(),
             });
         }
     }

@@ -147,7 +147,7 @@ impl Connection {
             user: stream.user,
             code,
             unprocessed: false,
-            text: "credit_wait_ms: the client gives the stream no credit",
+            text: "credit_wait_ms: the client gives the stream no credit".into(),
         });
     }
 

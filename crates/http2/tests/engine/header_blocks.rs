@@ -139,12 +139,13 @@ fn r28_a_request_over_the_list_limit_is_answered_431_and_the_tables_stay_in_step
 
 #[test]
 fn r28_the_upper_layer_may_say_what_a_request_over_the_limit_is_answered() {
-    const ANSWER: &[Field<'static>] = &[Field::new(b":status", b"431"), Field::new(b"why", b"too large")];
-    for (peer_list_bytes_max, answer) in
-        [(1_000, pairs(&[(":status", "431"), ("why", "too large")])), (50, pairs(&[(":status", "431")]))]
-    {
+    const ANSWER: &[Field<'static>] = &[Field::new(b":status", b"431"), Field::new(b"who", b"the server")];
+    let size: usize = request().iter().map(|(name, value)| name.len() + value.len() + 32).sum();
+    let why = format!("a header list of {size} bytes, at most 100 are taken: header_list_bytes_max");
+    let whole = pairs(&[(":status", "431"), ("who", "the server"), ("why", &why)]);
+    for (peer_list_bytes_max, answer) in [(1_000, whole), (150, pairs(&[(":status", "431")]))] {
         let mut peer = Peer::of_server(Config { header_list_bytes_max: 100, ..Config::default() });
-        peer.engine.answer_too_large_with(ANSWER);
+        peer.engine.answer_too_large_with(ANSWER, b"why");
         peer.sends(Frame::Settings(vec![(MAX_HEADER_LIST_SIZE, peer_list_bytes_max)]));
         peer.expects(Frame::SettingsAck);
         peer.sends(last_headers(1, request()));

@@ -120,7 +120,7 @@ fn echoes(contents: &[Vec<u8>], pieces: &[usize], client: Config, server: Config
                 received.ended |= end;
                 engine.release(env, stream, bytes.len());
             }
-            Event::Reset { code, text, .. } => panic!("{code}: {text}"),
+            Event::Reset { code, ref text, .. } => panic!("{code}: {text}"),
             _ => {}
         });
         idle = if progress { 0 } else { idle + 1 };

@@ -41,7 +41,7 @@ fn takes<'t>(
             engine.release(env, stream, content.len());
         }
         Event::Pong { payload } => panic!("the answer to {payload:?}, which the user has not sent"),
-        Event::Reset { text, .. } => panic!("{text}"),
+        Event::Reset { ref text, .. } => panic!("{text}"),
         _ => {}
     }
 }
