@@ -6,10 +6,7 @@ use mio::net::TcpListener;
 
 use crate::socket::Socket;
 
-/// One listener accepts so many connections in a turn in any case, as each costs about as much as a call …
-pub(crate) const ACCEPTS_MIN: usize = 2;
-
-/// … and at most so many, while others take time too.
+/// One listener accepts at most so many connections before others get their turn.
 pub(crate) const ACCEPTS_MAX: usize = 64;
 
 /// How long a listener rests when the process or the system has run out of descriptors or memory. Nothing tells us when there are

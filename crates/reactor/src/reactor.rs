@@ -16,7 +16,7 @@ use crate::config::ReactorConfig;
 use crate::core::{Core, Ended, Root, Source};
 use crate::current::Entered;
 use crate::keys::{ConnectionKey, ListenerKey};
-use crate::listener::{ACCEPTS_MAX, ACCEPTS_MIN, Accepted};
+use crate::listener::{ACCEPTS_MAX, Accepted};
 use crate::mailbox::{Item, Target, TaskWaker};
 use crate::socket::Socket;
 use crate::timers::Due;
@@ -74,6 +74,8 @@ pub struct Reactor<H: Host> {
     host: H,
     core: Core<H::Transport, H::Letter>,
     events: Events,
+    /// The last turn of those who take much was the listeners'.
+    accepts: bool,
 }
 
 impl<H: Host> Reactor<H> {
@@ -87,7 +89,7 @@ impl<H: Host> Reactor<H> {
     ) -> io::Result<Self> {
         let mut core = Core::new(config)?;
         let host = make_host(&mut core);
-        Ok(Self { host, core, events: Events::with_capacity(EVENTS_MAX) })
+        Ok(Self { host, core, events: Events::with_capacity(EVENTS_MAX), accepts: false })
     }
 
     /// Runs until [`Core::stop`] is called; then closes everything, gives the last bytes time to get across as with any connection
@@ -252,8 +254,7 @@ impl<H: Host> Reactor<H> {
     /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
     fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(self.patience(timeout))?;
-        let began = clock();
-        self.serve_sockets();
+        let began = self.serve_sockets();
         self.core.bench.crowd.note_served();
         self.serve_greedy(began);
         Ok(())
@@ -315,10 +316,13 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    fn serve_sockets(&mut self) {
+    /// Serves the sockets that are ready. Returns when the first was, if there were any.
+    fn serve_sockets(&mut self) -> Option<Instant> {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let mut began = None;
         for event in &events {
             self.core.bench.tick();
+            began.get_or_insert(self.core.bench.now);
             match Source::of(event.token()) {
                 Source::Mailbox => {}
                 Source::Listener(index) => {
@@ -335,6 +339,7 @@ impl<H: Host> Reactor<H> {
         }
         self.events = events;
         self.report_ended();
+        began
     }
 
     fn serve(&mut self, key: ConnectionKey, event: &Event) {
@@ -350,44 +355,49 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Serves those who take much, for as long as the others took that were served since `began`: listeners for half of that, then
-    /// sockets whose turn did not suffice or whose turns are long, at least one. So whoever needs little never waits for more than
-    /// one of those who take much, and these have half of the time, however many the others are.
-    fn serve_greedy(&mut self, began: Instant) {
-        if self.core.again.is_empty() && self.core.accepting.is_empty() {
+    /// Serves those who take much, for as long as the others took that were served since `began`, but at least one: listeners, and the
+    /// next time sockets whose turn did not suffice or whose turns are long. So whoever needs little never waits for more than one of
+    /// those who take much, and these have half of the time, however many the others are.
+    fn serve_greedy(&mut self, began: Option<Instant>) {
+        let sockets_wait = !self.core.again.is_empty();
+        self.accepts = !(self.core.accepting.is_empty() || self.accepts && sockets_wait);
+        if !self.accepts && !sockets_wait {
             return;
         }
         self.core.bench.tick();
         let start = self.core.bench.now;
-        let share = start.saturating_duration_since(began);
-        for _ in 0..self.core.accepting.len() {
-            if let Some(key) = self.core.next_accepting() {
-                self.accept(key, start + share / 2);
+        let until = start + start.saturating_duration_since(began.unwrap_or(start));
+        if self.accepts {
+            for _ in 0..self.core.accepting.len() {
+                if let Some(key) = self.core.next_accepting() {
+                    self.accept(key, until);
+                }
             }
-        }
-        for _ in 0..self.core.again.len() {
-            let Some(key) = self.core.again.pop_front() else { break };
-            self.core.on_again(key);
-            self.core.bench.tick();
-            if self.core.bench.now >= start + share {
-                break;
+        } else {
+            for _ in 0..self.core.again.len() {
+                let Some(key) = self.core.again.pop_front() else { break };
+                self.core.on_again(key);
+                self.core.bench.tick();
+                if self.core.bench.now >= until {
+                    break;
+                }
             }
         }
         self.report_ended();
     }
 
-    /// Accepts connections, a few in any case and more while there is time.
+    /// Accepts connections, one in any case and more while there is time.
     fn accept(&mut self, key: ListenerKey, until: Instant) {
-        for accepted in 0..ACCEPTS_MAX {
-            if accepted >= ACCEPTS_MIN && self.core.bench.now >= until {
-                break;
-            }
+        for _ in 0..ACCEPTS_MAX {
             match self.core.accept(key) {
                 Accepted::Connection(socket, peer) => self.host.on_accept(&mut self.core, key, socket, peer),
                 Accepted::Gone => {}
                 Accepted::Empty | Accepted::Exhausted => return,
             }
             self.core.bench.tick();
+            if self.core.bench.now >= until {
+                break;
+            }
         }
         self.core.accept_soon(key);
     }

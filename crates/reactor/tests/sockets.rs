@@ -493,7 +493,7 @@ fn more_connections_than_one_turn_accepts_are_all_accepted() {
     let address = listen(&mut reactor);
     let streams: Vec<TcpStream> = (0..100).map(|_| client(address)).collect();
     reactor.turn(Some(PATIENCE)).expect("turning works");
-    assert!((2..=64).contains(&reactor.host().accepted.len()), "a turn has its share");
+    assert!((1..=64).contains(&reactor.host().accepted.len()), "a turn has its share");
     turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 100);
     drop(streams);
 }
