@@ -105,6 +105,9 @@ impl Router {
     }
 
     /// Registers a method that takes one message and answers with one.
+    ///
+    /// Its metadata leaves with the reply, in one piece. A handler that has to send metadata long before is registered with
+    /// [`server_streaming`](Self::server_streaming), which a client cannot tell from a method of this kind.
     pub fn unary<S, Req, Resp, F, Fut>(&mut self, path: &'static str, service: &Arc<S>, handler: F)
     where
         S: Send + Sync + 'static,

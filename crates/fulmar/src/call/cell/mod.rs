@@ -9,6 +9,8 @@
 //! 4. Poison is ignored: the state is consistent at every point where user code could panic, because of rule 1.
 //! 5. The other side is told after every change that it may be waiting for, so nobody parks while there is work.
 
+mod intercepted;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -187,56 +189,6 @@ impl CallCell {
         (lent.give_back(), encoded)
     }
 
-    /// Handler: shows the metadata to interceptors, unless it has left.
-    fn open_response(&self, hooks: &CallHooks) -> Result<(), Status> {
-        if hooks.side() == Side::Handler { self.show_metadata(hooks) } else { Ok(()) }
-    }
-
-    /// Shows the response's metadata to interceptors, once for a call.
-    ///
-    /// # Errors
-    /// They refuse it.
-    pub(crate) fn show_metadata(&self, hooks: &CallHooks) -> Result<(), Status> {
-        if !hooks.has_metadata_due() {
-            return Ok(());
-        }
-        let place: MapPlace = match hooks.side() {
-            Side::Caller => |state| &mut state.metadata_in,
-            Side::Handler => |state| &mut state.metadata_out,
-        };
-        self.with_map(place, |metadata| hooks.show_metadata(metadata))
-    }
-
-    /// Shows a message that was received, and before it, on a client, the response's metadata.
-    ///
-    /// # Errors
-    /// Interceptors refuse it.
-    pub(crate) fn show_message(&self, hooks: &CallHooks, message: &[u8]) -> Result<(), Status> {
-        if hooks.side() == Side::Caller {
-            self.show_metadata(hooks)?;
-        }
-        hooks.receive(message)
-    }
-
-    /// Caller: gives the response's metadata, which has arrived, to `take`.
-    ///
-    /// # Errors
-    /// Interceptors refuse it, and were told that the call fails.
-    pub(crate) fn take_metadata<R>(&self, take: impl FnOnce(&mut MetadataMap) -> R) -> Result<R, Status> {
-        let hooks = self.lock().hooks.clone();
-        if let Some(hooks) = hooks {
-            self.show_metadata(&hooks).map_err(|status| self.fail(status))?;
-        }
-        Ok(take(&mut self.lock().metadata_in))
-    }
-
-    /// Lends a map of the cell to `change`, which is user code and so must not run under the cell's lock.
-    pub(super) fn with_map<R>(&self, place: MapPlace, change: impl FnOnce(&mut MetadataMap) -> R) -> R {
-        let map = std::mem::take(place(&mut self.lock()));
-        let mut lent = LentMap { cell: self, place, map };
-        change(&mut lent.map)
-    }
-
     /// Sends `message` if there is room for it; false, and nothing sent, if there is none.
     ///
     /// # Errors
@@ -384,15 +336,6 @@ impl CallCell {
         }
     }
 
-    /// Caller: tells interceptors that the call fails with `status`, which is found on this side. Returns the status to fail with.
-    pub(crate) fn fail(&self, status: Status) -> Status {
-        let hooks = self.lock().hooks.take();
-        match hooks {
-            Some(hooks) => hooks.fail(status),
-            None => status,
-        }
-    }
-
     /// The reader leaves, and does not want what it has not read: `queue` and what still arrives.
     pub(crate) fn abandon_reading(&self, queue: &mut Inbound) {
         let bytes = queue.discard();
@@ -402,18 +345,6 @@ impl CallCell {
         drop(state);
         self.abandon();
         self.leave_unread();
-    }
-
-    /// A caller does not want to know how the call ended. Interceptors do.
-    fn leave_unread(&self) {
-        let mut state = self.lock();
-        if state.side == Side::Caller
-            && let Some(hooks) = state.hooks.take()
-        {
-            let status = state.status.clone();
-            drop(state);
-            status.map(|status| hooks.fail(status));
-        }
     }
 
     /// The reader has read to the end and leaves: what its queue is done with goes back.
@@ -558,21 +489,6 @@ impl CellState {
         self.deadline = None;
         self.attempts = 0;
         self.moves = 0;
-    }
-}
-
-pub(super) type MapPlace = fn(&mut CellState) -> &mut MetadataMap;
-
-/// A map of a cell in the hands of user code. It goes back when that is done, and also when it panics.
-struct LentMap<'c> {
-    cell: &'c CallCell,
-    place: MapPlace,
-    map: MetadataMap,
-}
-
-impl Drop for LentMap<'_> {
-    fn drop(&mut self) {
-        *(self.place)(&mut self.cell.lock()) = std::mem::take(&mut self.map);
     }
 }
 
