@@ -1,5 +1,6 @@
 //! R70 and R76: a deadline covers the whole stream, and a stream ends once.
 
+use std::future::Future;
 use std::net::Shutdown;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,8 +11,8 @@ use fulmar::{Channel, Code, Raw, Request, Status, blocking};
 
 use crate::common::block_on;
 use crate::peer::{
-    CANCEL, END_HEADERS, END_STREAM, Frame, Peer, RST_STREAM, RawServer, data, headers, literal, message,
-    request, response,
+    CANCEL, END_HEADERS, END_STREAM, Frame, HEADERS, Peer, RST_STREAM, RawServer, data, headers, literal,
+    message, request, response,
 };
 use crate::service::{BIG, U, serve};
 
@@ -191,4 +192,59 @@ fn r76_a_stream_that_cannot_be_decoded_gives_one_error_and_then_nothing() {
         let call = pin!(channel.unary::<Raw, Raw>(U, Raw::default()));
         assert!(call.await.is_ok(), "the connection is alive");
     });
+}
+
+/// What a value of `grpc-timeout` comes to.
+fn parsed(value: &str) -> Duration {
+    let (number, unit) = value.split_at(value.len() - 1);
+    assert!(number.len() <= 8 && number.bytes().all(|byte| byte.is_ascii_digit()), "{value}");
+    let number: u64 = number.parse().unwrap();
+    match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => panic!("an unknown unit: {value}"),
+    }
+}
+
+#[test]
+fn r68_timeouts_of_any_length_leave_in_eight_digits_and_no_shorter() {
+    let server = RawServer::bind();
+    let channel = Channel::builder(server.endpoint()).build().unwrap();
+    let hour = Duration::from_secs(3_600);
+    let mut peer = None;
+    for timeout in [hour, 24 * 30 * hour, 24 * 365 * 300 * hour, Duration::MAX] {
+        let began = Instant::now();
+        let mut call = pin!(channel.unary::<Raw, Raw>(U, Request::new(Raw::default()).with_timeout(timeout)));
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let peer = peer.get_or_insert_with(|| server.accept(&[]));
+        let request = peer.until(|frame| frame.kind == HEADERS);
+        let sent = parsed(request.field("grpc-timeout").expect("a call with a timeout"));
+        // The clock of this end counts 584 years.
+        let least = timeout.min(Duration::from_secs(24 * 365 * 300 * 3_600)).saturating_sub(began.elapsed());
+        assert!(sent >= least, "{timeout:?} was sent as {sent:?}");
+        assert!(sent <= timeout.saturating_add(hour), "{timeout:?} was sent as {sent:?}");
+    }
+}
+
+#[test]
+fn r68_the_longest_timeout_there_is_runs_and_malformed_ones_are_internal() {
+    let (server, _) = serve();
+    let mut peer = Peer::connect(server.local_addr().unwrap());
+    for (value, status) in [
+        ("99999999H", "0"),
+        ("60S", "0"),
+        ("5x", "13"),
+        ("", "13"),
+        ("-1S", "13"),
+        ("1.5S", "13"),
+        ("123456789n", "13"),
+    ] {
+        let answer = peer.call_with(&[request(U), literal("grpc-timeout", value)].concat(), b"hello");
+        assert_eq!(answer.trailer("grpc-status"), Some(status), "{value:?}: {answer:?}");
+    }
+    peer.assert_alive();
 }
