@@ -332,7 +332,13 @@ pub(crate) fn read_answer<'f>(
 fn metadata_fault(name: &[u8], error: &MetadataError) -> (Code, String) {
     let name = name.escape_ascii();
     match error {
-        MetadataError::Full => (Code::ResourceExhausted, format!("metadata {name} has too many values")),
+        MetadataError::Full => {
+            let text = format!(
+                "metadata {name} has too many values: they would take over {} bytes more than on the wire",
+                MetadataMap::SPLIT_BYTES_MAX
+            );
+            (Code::ResourceExhausted, text)
+        }
         _ => (Code::Internal, format!("value of metadata {name} is not base64")),
     }
 }

@@ -40,17 +40,12 @@ pub struct MetadataMap {
     /// Name and value of each entry, in the order of `entries`, without gaps.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// What splitting received values has cost: see [`SPLIT_BYTES_MAX`].
+    /// What splitting received values has cost: see [`MetadataMap::SPLIT_BYTES_MAX`].
     split_bytes: usize,
 }
 
 /// What a field costs in a header list besides its text (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD_BYTES: usize = 32;
-
-/// What splitting received values at their commas may add to a map: the name again, and an entry, for each part but the first. As
-/// much as a whole header list of the default size; without a limit a list of 16 KiB, a long name and thousands of commas, would
-/// become 16 MiB.
-const SPLIT_BYTES_MAX: usize = 16 * 1024;
 
 /// Where a name and its value, which follows it at once, lie in the bytes of the map.
 #[derive(Copy, Clone)]
@@ -66,6 +61,11 @@ impl MetadataMap {
     ///
     /// Peers accept far less: 8 or 16 KiB are usual.
     pub const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+    /// What splitting received values at their commas may add to a map: the name again, and an entry, for each part but the first. As
+    /// much as a whole header list of the default size; without a limit a list of 16 KiB, a long name and thousands of commas, would
+    /// become 16 MiB.
+    pub(crate) const SPLIT_BYTES_MAX: usize = 16 * 1024;
 
     /// No metadata, for whoever needs a reference that lives for ever.
     pub const EMPTY: &'static Self = &Self::new();
@@ -123,7 +123,10 @@ impl MetadataMap {
     pub(crate) fn memory_bytes_max(list_bytes: usize) -> usize {
         // The list counts more for a field than an entry takes. Memory that grows takes up to twice what it needs, and room for four
         // entries from the first one on.
-        list_bytes.saturating_add(SPLIT_BYTES_MAX).saturating_mul(2).saturating_add(4 * size_of::<Entry>())
+        list_bytes
+            .saturating_add(Self::SPLIT_BYTES_MAX)
+            .saturating_mul(2)
+            .saturating_add(4 * size_of::<Entry>())
     }
 }
 
@@ -318,7 +321,7 @@ impl MetadataMap {
         let commas = value.iter().filter(|&&byte| byte == b',').count();
         let split_bytes =
             self.split_bytes.saturating_add(commas.saturating_mul(name.len() + size_of::<Entry>()));
-        if split_bytes > SPLIT_BYTES_MAX {
+        if split_bytes > Self::SPLIT_BYTES_MAX {
             return Err(MetadataError::Full);
         }
         let (entries, bytes) = (self.entries.len(), self.bytes.len());

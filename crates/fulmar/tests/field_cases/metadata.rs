@@ -79,6 +79,19 @@ fn r63_a_server_takes_binary_metadata_padded_or_not_and_sends_it_without_padding
     }
 }
 
+/// Each part of a value becomes a value of its own, which takes more memory than a comma.
+#[test]
+fn r63_a_value_of_commas_fails_its_call_only() {
+    let (server, seen) = serve_with(Http2Config::default());
+    let mut peer = Peer::connect(server.local_addr().unwrap());
+    let answer = peer.call_with(&[request(U), literal("x-k-bin", ",".repeat(2_000))].concat(), b"");
+    assert_eq!(answer.trailer("grpc-status"), Some("8"));
+    let text = answer.trailer("grpc-message").unwrap();
+    assert!(text.contains("x-k-bin") && text.contains("16384"), "name and limit are told: {text}");
+    assert_eq!(seen.unary.load(std::sync::atomic::Ordering::SeqCst), 0, "no handler has run");
+    peer.assert_alive();
+}
+
 /// Sends a header block, with END_STREAM or without, in as many frames as it needs.
 fn send_block(peer: &mut Peer, stream: u32, end: u8, block: &[u8]) {
     let pieces: Vec<_> = block.chunks(16_384).collect();
