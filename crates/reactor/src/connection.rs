@@ -364,6 +364,9 @@ impl<T: Transport> Connection<T> {
             match stream.read(room.get_mut(..asked).unwrap_or_default()) {
                 Ok(0) => return Err(self.peer_closed()),
                 Ok(received) => {
+                    // The time is told after the read, so that nothing arrives later than the time says: a deadline that the peer
+                    // sends along as a span of time would come before the peer's own.
+                    bench.tick();
                     self.deliver(bench, received)?;
                     self.flush(bench)?;
                     let took = clock().saturating_duration_since(began);
