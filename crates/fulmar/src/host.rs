@@ -134,7 +134,7 @@ impl RoofHost {
     ) -> Option<impl FnOnce(ConnectionHandle) -> RoofTransport + use<>> {
         let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
         let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
-        let door = slot.shared.door.clone();
+        let door = slot.shared.door.clone().filter(|door| door.is_for_requests());
         Some(move |handle| {
             let endpoint = ServerEndpoint::new(config, routes, router, handle, peer, server);
             RoofTransport::Server(Plain(endpoint.behind(door)))
@@ -227,6 +227,9 @@ impl Host for RoofHost {
     fn on_accept(&mut self, core: &mut Core, listener: ListenerKey, socket: Socket, peer: SocketAddr) {
         let Some(slot) = self.servers.by_listener(listener) else { return };
         let server = slot.shared.id;
+        if slot.shared.door.as_ref().is_some_and(|door| !door.admits_connection(peer)) {
+            return;
+        }
         let Some(seat) = slot.shared.least_loaded() else { return };
         seat.count();
         let arrival = Arrival { server, socket, peer };

@@ -382,3 +382,33 @@ fn the_door_counts_the_calls_under_way() {
     });
     end(server);
 }
+
+#[test]
+fn a_connection_that_is_not_admitted_is_closed_and_others_are_served() {
+    let (asks, asked) = mpsc::channel();
+    let allowed = Arc::new(AtomicUsize::new(0));
+    let open = allowed.clone();
+    let server = Server::builder()
+        .reactors(1)
+        .add_service(Demo::default())
+        .admit_connections(move |peer| {
+            asks.send(peer.ip()).unwrap();
+            open.load(Ordering::SeqCst) > 0
+        })
+        .admit_connections(|peer| peer.ip().is_loopback())
+        .bind("127.0.0.1:0")
+        .unwrap()
+        .spawn()
+        .unwrap();
+    block_on(async {
+        let refused = Channel::connect(server.endpoint()).await;
+        assert!(refused.is_err());
+        assert_eq!(asked.try_iter().last(), Some(std::net::Ipv4Addr::LOCALHOST.into()));
+        allowed.store(1, Ordering::SeqCst);
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        assert!(channel.unary::<Raw, Raw>(PATH_ECHO, number(1)).await.is_ok());
+        assert!(server.in_process().unary::<Raw, Raw>(PATH_ECHO, number(1)).await.is_ok());
+        assert_eq!(asked.try_iter().count(), 1, "only about connections over sockets");
+    });
+    end(server);
+}

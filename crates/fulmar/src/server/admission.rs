@@ -8,6 +8,9 @@ use fulmar_grpc::{MetadataMap, Status};
 
 use crate::panics::caught;
 
+/// Whose panics are caught here.
+const ADMITTER: &str = "what admits requests";
+
 /// A request at the door: it is well-formed and names a method of the server, and no call was made of it yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'r> {
@@ -48,17 +51,34 @@ impl Admission<'_> {
     }
 }
 
+type AdmitConnection = Box<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+
 type Admit = Box<dyn Fn(&Admission<'_>) -> Result<(), Status> + Send + Sync>;
 
 /// The door of a server that asks before it lets requests in. Others have none.
 #[derive(Default)]
 pub(crate) struct Door {
+    connections: Vec<AdmitConnection>,
     admits: Vec<Admit>,
     /// Calls under way.
     calls: AtomicUsize,
 }
 
 impl Door {
+    pub(crate) fn add_for_connections(&mut self, admit: AdmitConnection) {
+        self.connections.push(admit);
+    }
+
+    /// Whether all who are asked let a connection in. One that panics does not.
+    pub(crate) fn admits_connection(&self, peer: SocketAddr) -> bool {
+        self.connections.iter().all(|admit| caught(ADMITTER, || admit(peer)).unwrap_or(false))
+    }
+
+    /// Whether somebody has to be asked about requests.
+    pub(crate) fn is_for_requests(&self) -> bool {
+        !self.admits.is_empty()
+    }
+
     pub(crate) fn add(&mut self, admit: Admit) {
         self.admits.push(admit);
     }
@@ -73,9 +93,7 @@ impl Door {
         peer: Option<SocketAddr>,
     ) -> Result<(), Status> {
         let admission = Admission { request, peer, calls: self.calls.load(Ordering::Relaxed) };
-        self.admits
-            .iter()
-            .try_for_each(|admit| caught("what admits requests", || admit(&admission)).flatten())
+        self.admits.iter().try_for_each(|admit| caught(ADMITTER, || admit(&admission)).flatten())
     }
 
     /// A call has begun.

@@ -207,6 +207,19 @@ impl ServerBuilder {
         self
     }
 
+    /// Asks `admit` about each connection when it was accepted, by the address that it comes from, before anything is read from it or
+    /// made for it. False closes it at once. Of several that were set, all must agree.
+    ///
+    /// It runs on the reactor's thread that accepts, so it must not wait. In-process channels are not asked about.
+    ///
+    /// ```
+    /// let builder = fulmar::Server::builder().admit_connections(|peer| peer.ip().is_loopback());
+    /// ```
+    pub fn admit_connections(mut self, admit: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.door.get_or_insert_default().add_for_connections(Box::new(admit));
+        self
+    }
+
     /// Asks `admit` about each request, before there is any call: no handler, no interceptor, no decoding of messages. The status of a
     /// refusal is the whole answer. Requests that are not gRPC, or name no method of the server, are answered without asking. Of
     /// several that were set each is asked, in turn, until one refuses.
