@@ -29,11 +29,15 @@ fn connect(server: &fulmar::RunningServer, calls: usize) -> (Peer, Vec<u32>) {
     (peer, streams)
 }
 
-/// Sends four messages: with the third one in its hands the handler waits for the client to take its echo, so that it does not
-/// take the fourth. Returns what came back.
+/// What the handler takes before it waits: more than may wait to be sent, and one message more. Each is small, as what is on its way
+/// counts while it is read.
+const TAKEN: [usize; 6] = [16_000, 16_000, 16_000, 16_000, 16_000, 0];
+
+/// Sends so many messages that the handler waits for the client to take its echo, and one that it therefore does not take. Returns
+/// what came back.
 fn fill(peer: &mut Peer, stream: u32, length: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
-    for length in [60_000, 60_000, 0, length] {
+    for length in TAKEN.into_iter().chain([length]) {
         peer.send_content(stream, &message(&vec![b'm'; length]), false);
         // What arrives together is held together until the handler's turn comes.
         frames.extend(peer.settle());
@@ -51,8 +55,9 @@ fn is_refused(peer: &mut Peer) -> bool {
     reset.is_some()
 }
 
-/// Takes what comes back on some streams: so many bytes on each.
-fn take(peer: &mut Peer, streams: &[u32], bytes: usize) {
+/// Takes what comes back on some streams, each of which was filled with a message of this length.
+fn take(peer: &mut Peer, streams: &[u32], length: usize) {
+    let bytes: usize = TAKEN.into_iter().chain([length]).map(|length| message(&[]).len() + length).sum();
     let credit = streams.iter().chain(&[0]).map(|&stream| window_update(stream, 1 << 24));
     peer.send(&credit.collect::<Vec<_>>());
     let mut left = bytes * streams.len();
@@ -73,7 +78,7 @@ fn above_the_bound_of_a_connection_new_calls_are_refused_until_messages_are_take
     // Another connection is not held responsible.
     Peer::connect(server.local_addr().unwrap()).assert_alive();
 
-    take(&mut peer, &streams, 160_020);
+    take(&mut peer, &streams, 40_000);
     assert!(!is_refused(&mut peer));
 }
 
@@ -90,7 +95,7 @@ fn above_the_bound_of_a_reactor_the_connection_that_holds_most_gets_no_new_calls
     assert!(!is_refused(&mut other));
     Peer::connect(server.local_addr().unwrap()).assert_alive();
 
-    take(&mut greedy, &streams, 160_020);
+    take(&mut greedy, &streams, 40_000);
     assert!(!is_refused(&mut greedy));
 }
 
@@ -107,7 +112,7 @@ fn a_message_above_the_bound_of_a_reactor_the_connection_that_holds_most_ends_a_
     assert_eq!((end.stream, end.field("grpc-status")), (streams[1], Some("8")));
     assert!(end.field("grpc-message").is_some_and(|text| text.contains("all connections")), "{end:?}");
     // The other one has its call, and gets more.
-    take(&mut other, &of_other, 160_020);
+    take(&mut other, &of_other, 40_000);
     assert!(!is_refused(&mut other));
 }
 
@@ -123,6 +128,6 @@ fn a_message_above_the_bound_the_call_that_holds_most_is_exhausted_at_once_and_t
     assert_eq!(end.field("grpc-status"), Some("8"));
     assert!(end.field("grpc-message").is_some_and(|text| text.starts_with("held_bytes_max")), "{end:?}");
 
-    take(&mut peer, &[streams[0], streams[2], streams[3]], 160_020);
+    take(&mut peer, &[streams[0], streams[2], streams[3]], 40_000);
     assert!(!is_refused(&mut peer));
 }
