@@ -27,15 +27,15 @@ const DECOMPRESSOR_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct Contexts {
     /// The one used last is at the end.
-    kept: Vec<Context>,
+    pub(super) kept: Vec<Context>,
 }
 
 /// What compresses and decompresses for one encoding, with the memory that it needs. It is made when it is first needed, and serves
 /// one message after the other.
 pub struct Context {
-    encoding: Arc<dyn Encoding>,
+    pub(super) encoding: Arc<dyn Encoding>,
     compressor: Option<Box<dyn Compressor>>,
-    decompressor: Option<Box<dyn Decompressor>>,
+    pub(super) decompressor: Option<Box<dyn Decompressor>>,
     /// A message before it is compressed.
     plain: Vec<u8>,
     /// The same behind its prefix, for those who have no other place for it.
