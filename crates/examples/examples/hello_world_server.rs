@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use fulmar::encoding::Gzip;
 use fulmar::{Replies, Request, Response, Server, Status};
 use fulmar_examples::arguments;
 use fulmar_examples::helloworld::greeter_server::{Greeter, GreeterServer};
@@ -33,8 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [port] = arguments(["--port"])?;
     let port: u16 = port.as_deref().unwrap_or("50051").parse().map_err(|error| format!("--port: {error}"))?;
 
-    let server =
-        Server::builder().add_service(GreeterServer::new(MyGreeter)).bind(format!("127.0.0.1:{port}"))?;
+    let server = Server::builder()
+        // For `compressing_hello_world_client`; others get plain messages.
+        .accept_compressed(Gzip::default())
+        .send_compressed(Gzip::default())
+        .add_service(GreeterServer::new(MyGreeter))
+        .bind(format!("127.0.0.1:{port}"))?;
     println!("listening on {}", server.local_addr()?);
 
     // Until the process ends. `server.handle().shutdown(grace)`, from any thread, would end it in good order.

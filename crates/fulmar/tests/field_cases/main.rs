@@ -6,6 +6,7 @@ mod answers;
 mod cancellation;
 #[path = "../common/mod.rs"]
 mod common;
+mod compression;
 mod drops;
 mod flow_control;
 mod held;

@@ -11,11 +11,13 @@ fn message() -> Vec<u8> {
     let mut message = b"a fulmar glides for hours, a fulmar glides for days. ".repeat(20);
     message.extend([0; 3_000]);
     let mut state = 1_u32;
-    message.extend(std::iter::repeat_with(|| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    })
-    .take(300));
+    message.extend(
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .take(300),
+    );
     message
 }
 
