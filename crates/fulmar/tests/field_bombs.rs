@@ -2,7 +2,6 @@
 #![cfg(all(target_os = "linux", feature = "gzip", feature = "zstd"))]
 
 #[path = "field_cases/peer.rs"]
-#[allow(dead_code, reason = "the peer of all field cases")]
 mod peer;
 #[path = "field_cases/service.rs"]
 #[allow(dead_code, reason = "the service of all field cases")]

@@ -95,14 +95,20 @@ impl Config {
 
     /// What may be held in all and has room to arrive, or what windows and messages allow, whichever is less; unfinished messages lie
     /// in blocks up to five times as large: a block has room for twice what has arrived, in a power of two, and a page to place it.
+    /// Compressed messages unfold to more than windows say, and one does before the bound is looked at again.
     fn messages_max(&self, streams: usize) -> usize {
         let window = self.http2.stream_window_bytes.max(self.http2.window_bytes_max) as usize;
         let message = self.receive_message_bytes_max;
         let by_windows = streams.saturating_mul(window.saturating_add(message));
         let in_all =
             self.held_bytes_max.saturating_add(message).saturating_add(self.http2.frame_bytes_max as usize);
+        let in_all = if self.encodings.accepts_any() {
+            in_all.saturating_add(message)
+        } else {
+            in_all.min(by_windows)
+        };
         let smallest_blocks = streams.saturating_mul(Pool::block_bytes(0));
-        by_windows.min(in_all).saturating_mul(5).saturating_add(smallest_blocks)
+        in_all.saturating_mul(5).saturating_add(smallest_blocks)
     }
 }
 
