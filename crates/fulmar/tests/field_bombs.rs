@@ -55,14 +55,15 @@ fn status_bytes(name: &str) -> usize {
     kib * 1024
 }
 
-/// Unfolding all of it would take a hundred times as long, and 128 times the memory.
+/// The figures of R49, with ten times its 50 ms for a machine that has other things to do. Unfolding all would take seconds, and a
+/// hundred times the memory.
 fn cheaply<R>(what: &str, run: impl FnOnce() -> R) -> R {
     let (before, begun) = (status_bytes("VmHWM:"), Instant::now());
     let result = run();
     let (grown, took) = (status_bytes("VmHWM:") - before, begun.elapsed());
     println!("{what}: {} KiB, {took:?}", grown / 1024);
-    assert!(grown < 12 << 20, "{what}: the resident set grew by {grown} bytes");
-    assert!(took < Duration::from_secs(10), "{what}: {took:?}");
+    assert!(grown < 8 << 20, "{what}: the resident set grew by {grown} bytes");
+    assert!(took < Duration::from_millis(500), "{what}: {took:?}");
     result
 }
 

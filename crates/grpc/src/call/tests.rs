@@ -107,6 +107,69 @@ fn releasing_more_than_was_handed_over_credits_no_more_than_was_received() {
     assert_eq!(credit.settle(), 0);
 }
 
+/// Compressed messages that nobody has taken: each arrived in ten bytes and unfolded to a thousand.
+fn compressed(messages: usize) -> Credit {
+    let mut credit = Credit::default();
+    for _ in 0..messages {
+        credit.received(10);
+        credit.unfolded(10, 1_000);
+        credit.handed_over(10, 1_000);
+    }
+    assert_eq!((credit.settle(), credit.held()), (0, messages * 1_000));
+    credit
+}
+
+#[test]
+fn a_part_of_what_unfolded_stands_for_the_same_part_of_what_arrived() {
+    let mut credit = compressed(4);
+    for (taken, credited, held) in [(1_000, 10, 3_000), (500, 5, 2_500), (499, 4, 2_001), (2_001, 21, 0)] {
+        assert_eq!(credit.taken(taken), taken);
+        assert_eq!((credit.settle(), credit.held()), (credited, held), "{taken} bytes were taken");
+    }
+}
+
+#[test]
+fn however_compressed_messages_are_taken_all_that_arrived_is_credited_once() {
+    for step in [1, 3, 7, 999, 1_001, 2_500, 100_000] {
+        let (mut credit, mut credited, mut taken) = (compressed(7), 0, 0);
+        while taken < 7_000 {
+            taken += credit.taken(step);
+            credited += credit.settle();
+            assert!(credited <= 70 && credited * 100 <= taken + 100, "{credited} for {taken} bytes");
+        }
+        assert_eq!((credited, credit.held(), credit.settle()), (70, 0, 0), "in steps of {step}");
+    }
+}
+
+#[test]
+fn a_plain_message_behind_compressed_ones_shares_in_what_is_credited() {
+    let mut credit = compressed(1);
+    credit.received(1_000);
+    credit.handed_over(1_000, 1_000);
+    credit.settle();
+    // Half of the bytes: half of what arrived, whichever message they were of.
+    credit.taken(1_000);
+    assert_eq!((credit.settle(), credit.held()), (505, 1_000));
+    credit.taken(1_000);
+    assert_eq!((credit.settle(), credit.held()), (505, 0));
+    // From here on both lengths are the same again.
+    credit.received(10);
+    credit.handed_over(10, 10);
+    credit.taken(4);
+    assert_eq!((credit.settle(), credit.held()), (4, 6));
+}
+
+#[test]
+fn a_compressed_message_that_unfolds_to_nothing_is_credited_with_the_next() {
+    let mut credit = Credit::default();
+    credit.received(10);
+    credit.unfolded(10, 5);
+    credit.handed_over(10, 5);
+    // An empty message still counts with the prefix that it would have had.
+    credit.taken(5);
+    assert_eq!((credit.settle(), credit.held()), (10, 0));
+}
+
 #[test]
 fn a_call_is_small() {
     assert!(size_of::<Call>() <= 320, "{} bytes", size_of::<Call>());

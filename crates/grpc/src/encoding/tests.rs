@@ -198,6 +198,23 @@ fn gzip_agrees_with_a_reader_and_a_writer_that_are_not_ours() {
     assert_eq!(read, message());
 }
 
+#[test]
+fn a_message_far_below_the_limit_is_not_held_in_memory_for_one_at_the_limit() {
+    const LIMIT: usize = 64 * 1024 * 1024;
+    for encoding in all() {
+        let (mut pool, mut context) = (Pool::new(), Contexts::default().take(&encoding));
+        for length in [1, 100_000, 250_000, 270_000, 300_000, 1_000_000, 3_000_000, 5_000_000] {
+            let bytes = compressed(&encoding, &vec![1; length]);
+            let block = context.unfold(&mut pool, &bytes, LIMIT).expect("it is within the limit");
+            assert!(*block == vec![1; length]);
+            let memory = block.memory_bytes();
+            assert!(memory <= 4 * Pool::block_bytes(length) + 4_096, "{memory} bytes for {length}");
+            pool.give(block);
+        }
+        assert_eq!(pool.outstanding(), 0);
+    }
+}
+
 /// R49: a bomb costs no more than the limit. The frames say that they need a window of 2 MiB.
 #[test]
 fn a_bomb_is_given_up_at_the_limit() {

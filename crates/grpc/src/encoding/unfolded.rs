@@ -13,6 +13,10 @@ const ROOM_BYTES_MIN: usize = 512;
 /// written.
 const ROOM_BYTES_MAX: usize = 64 * 1024;
 
+/// From here on memory is taken sixteen times as long as what there is, up to the limit: what unfolds to so much seldom stops there,
+/// each step holds two pieces at a time, and pages that are never written to cost nothing.
+const LEAP_BYTES_MIN: usize = 256 * 1024;
+
 /// Where a [`Decompressor`](super::Decompressor) puts what a message unfolds to: pooled memory that grows with it, up to the limit.
 pub struct Unfolded<'p> {
     pool: &'p mut Pool,
@@ -83,10 +87,15 @@ impl<'p> Unfolded<'p> {
     pub(super) fn finish(&mut self) -> Result<Block, EncodingError> {
         self.lend(0);
         if self.len > self.bytes_max {
-            Err(EncodingError::TooLong)
-        } else {
-            Ok(std::mem::take(&mut self.block))
+            return Err(EncodingError::TooLong);
         }
+        if self.len >= LEAP_BYTES_MIN && self.block.capacity() / 4 > self.len {
+            // It may be held for long.
+            let mut fitting = self.pool.take(self.len);
+            fitting.extend_from_slice(&self.block);
+            self.pool.give(std::mem::replace(&mut self.block, fitting));
+        }
+        Ok(std::mem::take(&mut self.block))
     }
 
     fn lend(&mut self, bytes: usize) -> &mut [u8] {
@@ -102,9 +111,10 @@ impl<'p> Unfolded<'p> {
 
     fn make_room(&mut self, bytes: usize) {
         if self.block.capacity() - self.block.len() < bytes {
-            // Twice what there will be, so that a long message is copied a few times at most.
+            // A multiple of what there will be, so that a long message is copied a few times at most.
             let needed = self.block.len().saturating_add(bytes);
-            let target = needed.saturating_mul(2).min(self.bytes_max.saturating_add(1)).max(needed);
+            let factor = if needed > LEAP_BYTES_MIN { 16 } else { 2 };
+            let target = needed.saturating_mul(factor).min(self.bytes_max.saturating_add(1)).max(needed);
             let more = target - self.block.len();
             self.pool.reserve(&mut self.block, more);
         }

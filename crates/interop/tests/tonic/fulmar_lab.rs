@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fulmar::{
-    Code, MetadataMap, Replies, Request, Response, RunningServer, Server, ServerBuilder, Status, Streaming,
+    Code, Compress, Compression, MetadataMap, Replies, Request, Response, RunningServer, Server,
+    ServerBuilder, Status, Streaming,
 };
 
 use crate::journal::Journal;
@@ -66,13 +67,19 @@ impl Lab for Handlers {
         let mut response = Response::new(Answer { body: body_of(order), number: 1, received_bytes });
         give_back_initial(&request, response.metadata_mut());
         give_back(request.metadata(), "x-trailing", response.trailers_mut());
+        tell_flags(response.trailers_mut(), &flag(request.was_compressed()).to_string());
+        if let Some(wanted) = wanted(request.metadata()) {
+            response.set_compression(wanted);
+        }
         Ok(response)
     }
 
     async fn collect(&self, mut orders: Request<Streaming<Order>>) -> Result<Response<Answer>, Status> {
         let guard = self.journal.begin("collect");
         let mut answer = Answer::default();
+        let mut flags = String::new();
         while let Some(order) = orders.message().await? {
+            flags.push(flag(orders.get_ref().last_was_compressed()));
             answer.number += 1;
             answer.received_bytes += order.body.len() as u64;
             end(&order, orders.metadata()).await?;
@@ -81,13 +88,23 @@ impl Lab for Handlers {
         let mut response = Response::new(answer);
         give_back_initial(&orders, response.metadata_mut());
         give_back(orders.metadata(), "x-trailing", response.trailers_mut());
+        tell_flags(response.trailers_mut(), &flags);
+        if let Some(wanted) = wanted(orders.metadata()) {
+            response.set_compression(wanted);
+        }
         Ok(response)
     }
 
     async fn produce(&self, request: Request<Order>, replies: &mut Replies<Answer>) -> Result<(), Status> {
         let guard = self.journal.begin("produce");
         replies.metadata(|metadata| give_back_initial(&request, metadata));
-        replies.trailers(|trailers| give_back(request.metadata(), "x-trailing", trailers));
+        replies.trailers(|trailers| {
+            give_back(request.metadata(), "x-trailing", trailers);
+            tell_flags(trailers, &flag(request.was_compressed()).to_string());
+        });
+        if let Some(wanted) = wanted(request.metadata()) {
+            replies.set_compression(&wanted)?;
+        }
         answer(request.get_ref(), request.metadata(), replies).await?;
         guard.finish();
         Ok(())
@@ -101,21 +118,50 @@ impl Lab for Handlers {
         let guard = self.journal.begin("converse");
         replies.metadata(|metadata| give_back_initial(&orders, metadata));
         replies.trailers(|trailers| give_back(orders.metadata(), "x-trailing", trailers));
+        if let Some(wanted) = wanted(orders.metadata()) {
+            replies.set_compression(&wanted)?;
+        }
         replies.send_metadata().await?;
+        let mut flags = String::new();
         while let Some(order) = orders.message().await? {
+            flags.push(flag(orders.get_ref().last_was_compressed()));
             answer(&order, orders.metadata(), replies).await?;
         }
+        replies.trailers(|trailers| tell_flags(trailers, &flags));
         guard.finish();
         Ok(())
     }
 }
 
-/// Sends what an order asks for.
+/// Sends what an order asks for; of the replies, every second one plain if the client wants that.
 async fn answer(order: &Order, metadata: &MetadataMap, replies: &mut Replies<Answer>) -> Result<(), Status> {
+    let is_alternating = metadata.get("x-plain") == Some("every second");
     for number in 1..=order.replies {
-        replies.send(&Answer { body: body_of(order), number, received_bytes: 0 }).await?;
+        let compress =
+            if is_alternating && number.is_multiple_of(2) { Compress::No } else { Compress::Default };
+        let answer = Answer { body: body_of(order), number, received_bytes: 0 };
+        replies.send_with(&answer, compress).await?;
     }
     end(order, metadata).await
+}
+
+/// `c` for a message that came compressed, `p` for a plain one.
+fn flag(was_compressed: bool) -> char {
+    if was_compressed { 'c' } else { 'p' }
+}
+
+/// Says in which form the messages of the client came.
+fn tell_flags(trailers: &mut MetadataMap, flags: &str) {
+    trailers.insert("x-flags", flags).expect("letters are legal");
+}
+
+/// How the client wants its replies compressed.
+fn wanted(metadata: &MetadataMap) -> Option<Compression> {
+    match metadata.get("x-want")? {
+        "off" => Some(Compression::Off),
+        "on" => Some(Compression::On),
+        name => Some(Compression::encoding(name.to_owned())),
+    }
 }
 
 fn body_of(order: &Order) -> Vec<u8> {

@@ -6,6 +6,7 @@
 mod async_client;
 mod bad_input;
 mod blocking_client;
+mod compression;
 mod details;
 mod fulmar_lab;
 mod journal;

@@ -34,6 +34,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
 impl TonicLab {
     pub(crate) fn start() -> Self {
+        Self::start_with(|lab| lab)
+    }
+
+    pub(crate) fn start_with(settings: impl FnOnce(LabServer<Handlers>) -> LabServer<Handlers>) -> Self {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -45,7 +49,7 @@ impl TonicLab {
         };
         let address = incoming.local_addr().expect("a bound listener");
         let journal = Journal::default();
-        let lab = LabServer::new(Handlers { journal: journal.clone() })
+        let lab = settings(LabServer::new(Handlers { journal: journal.clone() }))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let (stop, stopped) = oneshot::channel::<()>();
@@ -87,7 +91,9 @@ impl Drop for TonicLab {
     }
 }
 
-struct Handlers {
+/// The handlers. A client that says `x-want: off` gets its reply uncompressed.
+#[derive(Debug)]
+pub(crate) struct Handlers {
     journal: Journal,
 }
 
@@ -107,6 +113,9 @@ impl Lab for Handlers {
         let received_bytes = order.body.len() as u64;
         let mut response = Response::new(Answer { body: body_of(&order), number: 1, received_bytes });
         give_back_initial(&metadata, response.metadata_mut());
+        if metadata.get("x-want").is_some_and(|wanted| wanted == "off") {
+            response.disable_compression();
+        }
         Ok(response)
     }
 
@@ -123,6 +132,9 @@ impl Lab for Handlers {
         guard.finish();
         let mut response = Response::new(answer);
         give_back_initial(&metadata, response.metadata_mut());
+        if metadata.get("x-want").is_some_and(|wanted| wanted == "off") {
+            response.disable_compression();
+        }
         Ok(response)
     }
 
@@ -160,6 +172,9 @@ impl Handlers {
         let (answers, outgoing) = mpsc::channel(1);
         let mut response = Response::new(Box::pin(ReceiverStream::new(outgoing)) as Answers);
         give_back_initial(&metadata, response.metadata_mut());
+        if metadata.get("x-want").is_some_and(|wanted| wanted == "off") {
+            response.disable_compression();
+        }
         tokio::spawn(async move {
             let failures = answers.clone();
             let answer_all = async {
@@ -229,7 +244,8 @@ fn give_back_initial(metadata: &MetadataMap, into: &mut MetadataMap) {
     for value in metadata.get_all_bin("x-initial-bin") {
         into.append_bin("x-initial-bin", value.clone());
     }
-    for (name, back) in [("grpc-timeout", "x-timeout"), ("x-peer", "x-peer")] {
+    for (name, back) in [("grpc-timeout", "x-timeout"), ("grpc-encoding", "x-encoding"), ("x-peer", "x-peer")]
+    {
         if let Some(value) = metadata.get(name) {
             into.append(back, value.clone());
         }
