@@ -66,6 +66,8 @@ mod request;
 mod response;
 pub mod rpc;
 mod server;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,6 +90,8 @@ pub use response::Response;
 pub use server::{
     Admission, Intercepted, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service,
 };
+#[cfg(feature = "tokio")]
+pub use tokio::TokioDriver;
 
 /// Includes what `fulmar-build` made of the package `$package` of a `.proto` file.
 ///

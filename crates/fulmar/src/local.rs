@@ -71,6 +71,43 @@ impl LocalReactor {
         self.reactor.block_on(future)
     }
 
+    /// As [`block_on`](Self::block_on), inside of a tokio runtime and without blocking its thread: the future, and what is on this
+    /// reactor, run within the task that awaits this, beside the runtime's other tasks.
+    ///
+    /// So a server whose handlers use tokio's sockets and timers needs one thread. What the future and the handlers call over
+    /// channels crosses no thread either. Timers are tokio's, in steps of a millisecond.
+    ///
+    /// ```
+    /// # use fulmar::{LocalReactor, Server};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::builder().bind("127.0.0.1:0")?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// runtime.block_on(async {
+    ///     let mut reactor = LocalReactor::new()?;
+    ///     let handle = reactor.serve(server)?;
+    ///     reactor
+    ///         .run_until(async {
+    ///             // … until the program is to end:
+    ///             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    ///             handle.shutdown(std::time::Duration::ZERO);
+    ///         })
+    ///         .await?;
+    /// #   Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Outside of a tokio runtime, on a system that is not a Unix, and when an event queue fails or the runtime shuts down.
+    ///
+    /// # Panics
+    /// When the runtime was built without I/O or without time.
+    #[cfg(feature = "tokio")]
+    pub async fn run_until<F: Future>(&mut self, future: F) -> std::io::Result<F::Output> {
+        crate::tokio::run_until(&mut self.reactor, future).await
+    }
+
     /// How much is in use here.
     pub fn counts(&mut self) -> Counts {
         let (host, core) = self.reactor.parts();

@@ -319,9 +319,13 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         self.has_ready_here()
             || self.root == Root::Woken
             || !self.dirty.is_empty()
-            || !self.again.is_empty()
-            || !self.accepting.is_empty()
+            || self.has_greedy()
             || !self.ended.is_empty()
+    }
+
+    /// Whether there is something on this thread to do about sockets and listeners that nothing announces any more.
+    pub(crate) fn has_greedy(&self) -> bool {
+        !self.again.is_empty() || !self.accepting.is_empty()
     }
 
     /// Looks whether the loop contract holds for the connections, before the reactor sleeps: all of them, or the next few where there

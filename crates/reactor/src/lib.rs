@@ -17,6 +17,7 @@
 //! - [`Core`] is what a host is lent to act: listen, dial, join a pipe, command, close, spawn.
 //! - [`Mailbox`] is the only door between threads.
 //! - [`Lone`] is one connection without a reactor, driven by the thread that calls.
+//! - `Driver` (feature `tokio`) makes a reactor a part of a tokio runtime.
 //! - [`Resolver`] looks names up on a helper thread.
 //!
 //! One thread owns its connections, its pool and its scratch buffer: there is no lock but the mailbox. A panic of a host, transport
@@ -31,10 +32,14 @@ mod config;
 mod connection;
 mod core;
 mod current;
+#[cfg(feature = "tokio")]
+mod driven;
 mod keys;
 mod listener;
 mod lone;
 mod mailbox;
+#[cfg(feature = "tokio")]
+mod outside;
 mod pace;
 mod pipe;
 mod reactor;
@@ -47,6 +52,8 @@ pub use clock::clock;
 pub use config::ReactorConfig;
 pub use core::Core;
 pub use current::{ReactorId, current_reactor, on_reactor_thread};
+#[cfg(feature = "tokio")]
+pub use driven::Driver;
 pub use keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 pub use lone::Lone;
 pub use mailbox::Mailbox;

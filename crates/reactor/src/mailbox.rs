@@ -150,11 +150,13 @@ struct Shared<L> {
 struct Queue<L> {
     items: Vec<Item<L>>,
     open: bool,
+    /// Who is to be woken in place of a selector: the task of another event loop, which the parked reactor is part of.
+    driver: Option<Waker>,
 }
 
 impl<L> Inbox<L> {
     pub(crate) fn new(reactor: ReactorId, waker: mio::Waker) -> Self {
-        let queue = Mutex::new(Queue { items: Vec::new(), open: true });
+        let queue = Mutex::new(Queue { items: Vec::new(), open: true, driver: None });
         let (filled, parked) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { queue, filled, parked, waker, reactor }) }
     }
@@ -183,8 +185,24 @@ impl<L> Inbox<L> {
     /// The order makes it safe: a sender pushes under the lock, then looks whether the reactor is parked; the reactor says that it
     /// is parked, then looks under the lock. Whoever comes second sees what the first did.
     pub(crate) fn park(&self) -> bool {
+        self.park_for(None)
+    }
+
+    /// As [`park`](Self::park), on behalf of a task of another event loop, which is woken if there is one.
+    pub(crate) fn park_for(&self, driver: Option<&Waker>) -> bool {
         self.shared.parked.store(true, Ordering::SeqCst);
-        let may_sleep = self.shared.lock().items.is_empty();
+        let (may_sleep, earlier) = {
+            let mut queue = self.shared.lock();
+            let is_kept = match (&queue.driver, driver) {
+                (None, None) => true,
+                (Some(earlier), Some(driver)) => earlier.will_wake(driver),
+                _ => false,
+            };
+            let earlier = if is_kept { None } else { std::mem::replace(&mut queue.driver, driver.cloned()) };
+            (queue.items.is_empty(), earlier)
+        };
+        // Not under the lock: a waker is foreign code.
+        drop(earlier);
         if !may_sleep {
             self.unpark();
         }
@@ -233,6 +251,10 @@ impl<L> Shared<L> {
     }
 
     fn wake(&self) {
+        let driver = self.lock().driver.clone();
+        if let Some(driver) = driver {
+            return driver.wake();
+        }
         // It writes to an eventfd (or its like), and cannot fail while that is open: mio makes room if its counter is full.
         let _ = self.waker.wake();
     }
@@ -316,6 +338,29 @@ mod tests {
         waker.wake();
         inbox.swap(&mut items);
         assert_eq!(items.len(), 1);
+    }
+
+    #[test]
+    fn a_driven_reactor_wakes_its_driver_and_not_the_selector() {
+        struct Woken(AtomicBool);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let (mut poll, inbox) = new_inbox();
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let driver = Waker::from(Arc::clone(&woken));
+        assert!(inbox.park_for(Some(&driver)));
+        assert!(!woken.0.load(Ordering::SeqCst));
+        inbox.mailbox().send(1);
+        assert!(woken.0.load(Ordering::SeqCst));
+        assert_eq!(wake_ups(&mut poll), 0);
+        // Once it drives itself again, its selector is what is woken.
+        inbox.swap(&mut Vec::new());
+        assert!(inbox.park());
+        inbox.mailbox().send(2);
+        assert_eq!(wake_ups(&mut poll), 1);
     }
 
     #[test]

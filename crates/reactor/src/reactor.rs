@@ -3,7 +3,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{self, Context};
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::core::{Core, Ended, Root, Source};
 use crate::current::Entered;
 use crate::keys::{ConnectionKey, ListenerKey};
 use crate::listener::{ACCEPTS_MAX, Accepted};
-use crate::mailbox::{Item, Target, TaskWaker};
+use crate::mailbox::{Item, Mailbox, Target, TaskWaker};
 use crate::socket::Socket;
 use crate::timers::Due;
 
 /// How many events are taken from the system at once; the others come with the next turn.
-const EVENTS_MAX: usize = 1024;
+pub(crate) const EVENTS_MAX: usize = 1024;
 
 /// How many rounds of letters, wake-ups, tasks and pipes a turn has at most before it looks at the sockets again.
 const ROUNDS_MAX: usize = 16;
@@ -72,8 +72,8 @@ pub trait Host: Sized {
 /// write of its own: first those that need little, then, for as long again, listeners and those that take much.
 pub struct Reactor<H: Host> {
     host: H,
-    core: Core<H::Transport, H::Letter>,
-    events: Events,
+    pub(crate) core: Core<H::Transport, H::Letter>,
+    pub(crate) events: Events,
     /// The last turn of those who take much was the listeners'.
     accepts: bool,
 }
@@ -123,12 +123,8 @@ impl<H: Host> Reactor<H> {
         self.core.root = Root::Woken;
         let mut turns = 0;
         loop {
-            if self.core.root == Root::Woken {
-                self.core.root = Root::Asleep;
-                if let task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                    self.core.root = Root::Absent;
-                    return output;
-                }
+            if let Some(output) = self.poll_root(future.as_mut(), &mut context) {
+                return output;
             }
             self.work();
             if self.core.root == Root::Woken && turns < ROOT_TURNS_MAX {
@@ -141,6 +137,25 @@ impl<H: Host> Reactor<H> {
         }
     }
 
+    /// Polls the future of `block_on`, or its like, if it was woken.
+    pub(crate) fn poll_root<F: Future>(
+        &mut self,
+        future: Pin<&mut F>,
+        context: &mut Context<'_>,
+    ) -> Option<F::Output> {
+        if self.core.root != Root::Woken {
+            return None;
+        }
+        self.core.root = Root::Asleep;
+        match future.poll(context) {
+            task::Poll::Ready(output) => {
+                self.core.root = Root::Absent;
+                Some(output)
+            }
+            task::Poll::Pending => None,
+        }
+    }
+
     /// Does everything there is to do, once; if there is nothing, waits at most `timeout` for something; `None` waits for good.
     ///
     /// # Errors
@@ -149,6 +164,11 @@ impl<H: Host> Reactor<H> {
         let _entered = Entered::new(self.core.id);
         let worked = self.work();
         self.look_outside(if worked { Some(Duration::ZERO) } else { timeout })
+    }
+
+    /// The door for letters from other threads.
+    pub fn mailbox(&self) -> Mailbox<H::Letter> {
+        self.core.mailbox()
     }
 
     /// The host.
@@ -172,7 +192,7 @@ impl<H: Host> Reactor<H> {
     /// made the connections write, which may be input to pipes; until nothing is left, or the turn's share is used up. Then timers.
     ///
     /// Returns whether there was something to do.
-    fn work(&mut self) -> bool {
+    pub(crate) fn work(&mut self) -> bool {
         self.core.bench.tick();
         let mut worked = false;
         for _ in 0..ROUNDS_MAX {
@@ -252,7 +272,7 @@ impl<H: Host> Reactor<H> {
     }
 
     /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
-    fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(self.patience(timeout))?;
         let began = self.serve_sockets();
         self.core.bench.crowd.note_served();
@@ -402,7 +422,7 @@ impl<H: Host> Reactor<H> {
         self.core.accept_soon(key);
     }
 
-    fn close_all(&mut self) {
+    pub(crate) fn close_all(&mut self) {
         let closed = Closed::local("the reactor is stopping");
         self.core.close_listeners();
         self.core.bench.tick();

@@ -73,6 +73,48 @@ impl ClientReactor {
         Ok(Self { seat: Arc::new(Seat { mailbox }) })
     }
 
+    /// A reactor without a thread: the returned [`TokioDriver`](crate::TokioDriver) is a future to be run by a task of the tokio
+    /// runtime that the calls are made on, best one of the current-thread kind. A call then crosses no thread.
+    ///
+    /// The future is not `Send`: it belongs into a [`LocalSet`](https://docs.rs/tokio/latest/tokio/task/struct.LocalSet.html), or
+    /// beside the program's main future in a `select!`. Nothing moves on the reactor's channels while it is not polled. It ends when
+    /// the last clone of this handle, and the last channel with one, is dropped; its timers are tokio's, in steps of a millisecond.
+    ///
+    /// ```
+    /// # use fulmar::{Channel, ClientReactor, Raw, Response, Server};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = Server::builder().bind("127.0.0.1:0")?;
+    /// # let endpoint = format!("http://{}", server.local_addr()?);
+    /// # let server = server.spawn()?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// runtime.block_on(tokio::task::LocalSet::new().run_until(async {
+    ///     let (reactor, driver) = ClientReactor::on_tokio()?;
+    ///     let driver = tokio::task::spawn_local(driver);
+    ///     let channel = Channel::builder(endpoint).reactor(&reactor).connect().await?;
+    ///     // Channels are used as ever, by any task.
+    /// #   let reply: Result<Response<Raw>, _> = channel.unary("/demo.Greeter/Greet", Raw::default()).await;
+    /// #   assert_eq!(reply.unwrap_err().code(), fulmar::Code::Unimplemented);
+    ///     drop((channel, reactor));
+    ///     driver.await??;
+    /// #   Ok::<(), Box<dyn std::error::Error>>(())
+    /// }))?;
+    /// # server.shutdown(std::time::Duration::ZERO)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` outside of a tokio runtime, on a system that is not a Unix, and when the operating system refuses an event queue.
+    ///
+    /// # Panics
+    /// When the runtime was built without I/O or without time.
+    #[cfg(feature = "tokio")]
+    pub fn on_tokio() -> Result<(Self, crate::TokioDriver), Status> {
+        let driver = crate::TokioDriver::new()
+            .map_err(|error| Status::unavailable(format!("cannot run a client reactor on tokio: {error}")))?;
+        Ok((Self { seat: Arc::new(Seat { mailbox: driver.mailbox() }) }, driver))
+    }
+
     /// How much is in use on the reactor. None on a reactor's thread (in a handler), which waiting would stop, and when the reactor does
     /// not answer within 10 s.
     pub fn counts(&self) -> Option<Counts> {
