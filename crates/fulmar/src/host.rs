@@ -37,6 +37,8 @@ pub(crate) enum Letter {
     Resolved { channel: u64, resolved: io::Result<Vec<SocketAddr>> },
     /// Something of a channel that is not connected may have expired.
     ChannelTimer(u64),
+    /// Calls of a channel that is not connected were given up.
+    GivenUp(u64),
     /// The last clone of a channel was dropped.
     ChannelGone(u64),
     /// A channel is to be joined to a server of this reactor.
@@ -246,6 +248,7 @@ impl Host for RoofHost {
             Letter::Restart { channel, pending } => self.channels.restart(core, channel, pending),
             Letter::Resolved { channel, resolved } => self.channels.on_resolved(core, channel, resolved),
             Letter::ChannelTimer(channel) => self.channels.on_timer(core, channel),
+            Letter::GivenUp(channel) => self.channels.on_given_up(core, channel),
             Letter::ChannelGone(channel) => self.channels.forget(core, channel),
             Letter::OpenPipe { spec, server } => self.on_open_pipe(core, &spec, &server),
             Letter::Arrived(arrival) => self.on_arrival(core, arrival),

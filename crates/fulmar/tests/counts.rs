@@ -122,3 +122,75 @@ fn calls_that_wait_for_their_connection_are_counted_until_they_are_given_up() {
     drop(call);
     assert_eq!(reactor.counts().waiting_calls, 0);
 }
+
+/// Polls a call so that it begins.
+fn begin(call: &mut (impl Future + Unpin)) {
+    assert!(std::pin::Pin::new(call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// A call that waits until the end of the hour.
+fn patient<T>(message: T) -> Request<T> {
+    Request::new(message).with_timeout(Duration::from_secs(3_600))
+}
+
+#[test]
+fn calls_given_up_while_they_wait_for_a_stream_leave_their_queue_although_nothing_else_happens() {
+    let one_at_a_time = fulmar::Http2Config { streams_max: 1, ..fulmar::Http2Config::default() };
+    let server = Server::builder()
+        .reactors(1)
+        .add_service(Demo::default())
+        .http2(one_at_a_time)
+        .bind("127.0.0.1:0")
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let reactor = ClientReactor::start().unwrap();
+    let channel = block_on(Channel::builder(server.endpoint()).reactor(&reactor).connect()).unwrap();
+    let mut hanging = Box::pin(channel.unary::<Raw, Raw>(PATH_HANG, patient(number(1))));
+    begin(&mut hanging);
+    eventually("the handler runs", || server.handle().counts().unwrap().handlers == 1);
+    let mut waiting: Vec<_> =
+        (0..10).map(|_| Box::pin(channel.unary::<Raw, Raw>(PATH_ECHO, patient(number(1))))).collect();
+    waiting.iter_mut().for_each(begin);
+    eventually("they wait", || reactor.counts().unwrap().waiting_calls == 10);
+    assert_eq!(channel.counts().cells, 11);
+    // Those in the middle first.
+    waiting.drain(3..7);
+    eventually("four have left", || channel.counts().cells == 7);
+    waiting.clear();
+    eventually("all have left", || channel.counts().cells == 1);
+    assert_eq!(reactor.counts().unwrap().waiting_calls, 0);
+
+    // Those that stay are served in the end.
+    let mut patiently = Box::pin(channel.unary::<Raw, Raw>(PATH_ECHO, bounded(number(5))));
+    begin(&mut patiently);
+    drop(hanging);
+    assert_eq!(value(block_on(patiently).unwrap().get_ref()), 5);
+}
+
+#[test]
+fn calls_given_up_while_they_wait_for_a_connection_leave_their_queue_and_no_timer() {
+    // Its backlog takes the connection, and nobody says anything on it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let reactor = ClientReactor::start().unwrap();
+    // A name that is not resolved before the test is over, and a server that never speaks.
+    let (over, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let unresolved = Channel::builder("http://somewhere.invalid:1").resolver(move |_: &str, _: u16| {
+        let _over = wait.lock().unwrap().recv();
+        Err(fulmar::Status::unavailable("nobody has heard of it"))
+    });
+    let silent = Channel::builder(format!("http://{}", listener.local_addr().unwrap()));
+    for builder in [unresolved, silent] {
+        let builder = builder.connect_timeout(Duration::from_secs(3_600));
+        let channel = builder.reactor(&reactor).build().unwrap();
+        let mut waiting: Vec<_> =
+            (0..10).map(|_| Box::pin(channel.unary::<Raw, Raw>(PATH_ECHO, patient(number(1))))).collect();
+        waiting.iter_mut().for_each(begin);
+        eventually("they wait", || reactor.counts().unwrap().waiting_calls == 10);
+        waiting.clear();
+        eventually("all have left", || channel.counts().cells == 0);
+        assert_eq!(reactor.counts().unwrap().waiting_calls, 0);
+    }
+    drop(over);
+}

@@ -9,7 +9,7 @@ mod requests;
 mod shelf;
 mod streaming;
 
-pub(crate) use cell::{CallCell, CellShape, Side};
+pub(crate) use cell::{CallCell, CellShape, QueuePlace, Side};
 pub(crate) use fate::CallFate;
 pub use fate::{CallEnd, Cancellation};
 pub(crate) use held::HeldCell;

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Add;
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use fulmar_base::{Closed, Instant, Plain};
@@ -60,7 +61,7 @@ impl Connections {
         let channel = match self.channels.entry(spec.id) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if !spec.visit(core.mailbox()) => return pending.end(dropped()),
-            Entry::Vacant(entry) => entry.insert(ChannelState::new(spec)),
+            Entry::Vacant(entry) => entry.insert(ChannelState::new(spec, core.mailbox())),
         };
         if pending.is_held() {
             channel.held.push_back(pending);
@@ -160,6 +161,14 @@ impl Connections {
         channel.arm(core);
     }
 
+    /// Calls that wait here were given up.
+    pub(crate) fn on_given_up(&mut self, core: &mut Core, channel: u64) {
+        let Some(channel) = self.channels.get_mut(&channel) else { return };
+        channel.waiting.let_leave();
+        channel.held.let_leave();
+        channel.arm(core);
+    }
+
     /// The channel was dropped: nobody can be waiting for a call of it.
     pub(crate) fn forget(&mut self, core: &mut Core, channel: u64) {
         let Some(mut channel) = self.channels.remove(&channel) else { return };
@@ -197,12 +206,14 @@ impl Connections {
 }
 
 impl ChannelState {
-    fn new(spec: &Arc<ChannelSpec>) -> Self {
+    fn new(spec: &Arc<ChannelSpec>, mailbox: Mailbox<Letter>) -> Self {
+        let (calls_max, waker) =
+            (spec.config.waiting_calls_max, Waker::from(Arc::new(Messenger { mailbox, channel: spec.id })));
         Self {
             spec: spec.clone(),
             stage: Stage::Idle,
-            waiting: WaitingCalls::new(spec.config.waiting_calls_max),
-            held: WaitingCalls::new(spec.config.waiting_calls_max),
+            waiting: WaitingCalls::new(calls_max, Some(waker.clone())),
+            held: WaitingCalls::new(calls_max, Some(waker)),
             timer: None,
             addresses: VecDeque::new(),
             connect_by: Instant::ZERO,
@@ -230,11 +241,11 @@ impl ChannelState {
         }
     }
 
-    /// Sees to it that the timer fires in time.
+    /// Sees to it that the timer fires in time, and is not set where it has nothing to fire for.
     fn arm(&mut self, core: &mut Core) {
         let resolve_by = (self.stage == Stage::Resolving).then_some(self.connect_by);
         let deadlines = [self.waiting.next_deadline(), self.held.next_deadline(), resolve_by];
-        let Some(at) = deadlines.into_iter().flatten().min() else { return };
+        let Some(at) = deadlines.into_iter().flatten().min() else { return self.disarm(core) };
         if let Some((armed, timer)) = self.timer {
             if armed <= at {
                 return;
@@ -322,7 +333,6 @@ impl ChannelState {
     /// The connection is there: it gets everything that waited.
     fn open(&mut self, core: &mut Core, key: ConnectionKey) {
         self.stage = Stage::Open(key);
-        self.disarm(core);
         while let Some(pending) = self.waiting.pop_front() {
             if let Err(RoofCommand::Client(Command::Start(pending))) =
                 core.command(key, RoofCommand::Client(Command::Start(pending)))
@@ -330,6 +340,23 @@ impl ChannelState {
                 pending.end(Status::unavailable("the connection was lost as soon as it was made"));
             }
         }
+        self.arm(core);
+    }
+}
+
+/// Tells a channel's reactor that calls that wait there were given up.
+struct Messenger {
+    mailbox: Mailbox<Letter>,
+    channel: u64,
+}
+
+impl Wake for Messenger {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.mailbox.send(Letter::GivenUp(self.channel));
     }
 }
 

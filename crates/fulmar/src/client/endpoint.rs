@@ -16,6 +16,9 @@ const ATTEMPTS_MAX: u32 = 2;
 /// What there is to say of a server that has accepted a connection, and not more.
 pub(crate) const NO_SETTINGS: &str = "the server did not send its HTTP/2 SETTINGS in time";
 
+/// The task of the queue of calls that wait. Tasks of calls are their indices, which are far below it.
+const QUEUE: TaskId = TaskId(u64::MAX);
+
 /// A client's end of one connection.
 pub(crate) struct ClientEndpoint {
     grpc: Client,
@@ -58,14 +61,14 @@ impl ClientEndpoint {
         ready_by: Instant,
     ) -> Self {
         let identity = ClientIdentity { scheme: "http".into(), authority: spec.authority().into() };
-        let waiting_calls_max = spec.config.waiting_calls_max;
+        let waiting = WaitingCalls::new(spec.config.waiting_calls_max, make_door(QUEUE));
         Self {
             grpc: Client::new(spec.config.grpc.clone(), identity),
             spec,
             calls: Vec::new(),
             doors: Vec::new(),
             make_door,
-            waiting: Box::new(WaitingCalls::new(waiting_calls_max)),
+            waiting: Box::new(waiting),
             not_processed,
             ready_by: Some(ready_by),
             going_away: false,
@@ -111,7 +114,7 @@ impl ClientEndpoint {
     /// Lets go of calls that never began and that their caller has given up.
     pub(crate) fn forget_given_up(&mut self) {
         if !self.waiting.is_empty() {
-            self.waiting.sweep();
+            self.waiting.let_leave();
         }
         if let Return::Kept(calls) = &mut self.not_processed {
             calls.retain(|pending| !pending.cell().lock().cancelled);
@@ -450,7 +453,10 @@ impl Endpoint for ClientEndpoint {
     }
 
     fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
-        self.look(env, task.0 as usize);
+        match task {
+            QUEUE => self.waiting.let_leave(),
+            TaskId(index) => self.look(env, index as usize),
+        }
         Ok(())
     }
 

@@ -26,20 +26,19 @@ impl Channel {
         cell: &'c Arc<CallCell>,
     ) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'c>> {
         Box::pin(async move {
-            let (deadline, passing) = passing(self.chain(), path, extensions, cell);
-            let passed = self.within(deadline, passing).await?;
+            let passing = passing(self.chain(), path, extensions, cell);
+            let passed = self.in_time(cell, passing).await?;
             take_over(cell, passed);
             Ok(())
         })
     }
 
-    /// Waits for interceptors, up to the deadline of their call.
-    async fn within(
+    /// Waits for interceptors, up to the deadline of their call, which they may bring forward.
+    async fn in_time(
         &self,
-        deadline: Option<Instant>,
+        cell: &CallCell,
         passing: impl Future<Output = Result<Passed, Status>>,
     ) -> Result<Passed, Status> {
-        let Some(deadline) = deadline else { return passing.await };
         let mut passing = pin!(passing);
         // Most do not wait: then nobody has to look at the time.
         let mut held: Option<Held> = None;
@@ -47,11 +46,11 @@ impl Channel {
             if let Poll::Ready(passed) = passing.as_mut().poll(cx) {
                 return Poll::Ready(passed);
             }
-            let held = match &mut held {
-                Some(held) => held,
-                none => none.insert(Held::until(deadline, self)?),
-            };
-            held.poll_end(cx).map(Err)
+            let Some(deadline) = cell.lock().deadline else { return Poll::Pending };
+            if held.as_ref().is_none_or(|held| held.until != deadline) {
+                held = Some(Held::until(deadline, self)?);
+            }
+            held.as_ref().map_or(Poll::Pending, |held| held.poll_end(cx).map(Err))
         })
         .await
     }
@@ -60,6 +59,7 @@ impl Channel {
 /// The cell of nothing but a deadline, which the reactor watches.
 struct Held {
     cell: Arc<CallCell>,
+    until: Instant,
 }
 
 impl Held {
@@ -69,7 +69,7 @@ impl Held {
         let cell = channel.take_cell();
         cell.lock().deadline = Some(deadline);
         channel.submit(PendingCall::held(cell.clone()))?;
-        Ok(Self { cell })
+        Ok(Self { cell, until: deadline })
     }
 
     fn poll_end(&self, cx: &Context<'_>) -> Poll<Status> {
@@ -80,7 +80,7 @@ impl Held {
     }
 }
 
-/// The reactor forgets it when it looks next.
+/// The reactor forgets it.
 impl Drop for Held {
     fn drop(&mut self) {
         self.cell.abandon();
@@ -105,7 +105,7 @@ pub(crate) fn pass_blocking(
         }
     }
 
-    let (deadline, passing) = passing(chain, path, extensions, cell);
+    let passing = passing(chain, path, extensions, cell);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut cx, mut passing) = (Context::from_waker(&waker), pin!(passing));
     loop {
@@ -113,6 +113,7 @@ pub(crate) fn pass_blocking(
             take_over(cell, passed?);
             return Ok(());
         }
+        let deadline = cell.lock().deadline;
         match deadline.map(|deadline| deadline.saturating_duration_since(clock())) {
             None => thread::park(),
             Some(left) if left.is_zero() => return Err(out_of_time()),
@@ -121,20 +122,20 @@ pub(crate) fn pass_blocking(
     }
 }
 
-/// The question to the interceptors about the call that is prepared in `cell`, and its deadline.
+/// The question to the interceptors about the call that is prepared in `cell`.
 fn passing(
     chain: &Chain,
     path: &str,
     extensions: Extensions,
-    cell: &CallCell,
-) -> (Option<Instant>, impl Future<Output = Result<Passed, Status>> + Send + use<>) {
+    cell: &Arc<CallCell>,
+) -> impl Future<Output = Result<Passed, Status>> + Send + use<> {
     let mut state = cell.lock();
     let deadline = state.deadline;
     let metadata = MetadataLease::from(std::mem::take(&mut state.metadata_out));
     drop(state);
     let path = path.to_owned().into();
     let mut context = CallContext { metadata, deadline, path, extensions, ..CallContext::default() };
-    (deadline, Passing::new(Side::Caller, chain, &mut context).run())
+    Passing::new(Side::Caller, chain, &mut context, Some(cell)).run()
 }
 
 /// Writes what the interceptors made of a call into its cell.

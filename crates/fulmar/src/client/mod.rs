@@ -19,4 +19,4 @@ pub(crate) use connections::{Connections, share_of};
 pub(crate) use intercepted::pass_blocking;
 pub(crate) use pending::{PendingCall, Return};
 pub use resolve::Resolve;
-pub(crate) use waiting::WaitingCalls;
+pub(crate) use waiting::{GivenUp, WaitingCalls};

@@ -1,15 +1,19 @@
 //! Calls that wait for a connection, or for a stream on one.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Slab};
 use fulmar_grpc::Status;
 
 use super::PendingCall;
+use crate::call::QueuePlace;
 use crate::counts::Counts;
+use crate::lock;
 
-/// Calls that nobody waits for any more are looked for once so many wait, and then each time their number has doubled.
-const SWEEP_MIN: usize = 64;
+/// So many keys of calls that have left may be in the order before it is looked through for them.
+const STALE_KEYS_MIN: usize = 64;
 
 /// A queue of calls in the order of their arrival, which calls leave in the middle when their deadline passes or their caller gives
 /// them up.
@@ -19,8 +23,31 @@ pub(crate) struct WaitingCalls {
     order: VecDeque<Key<Waiting>>,
     deadlines: DeadlineHeap<Key<Waiting>>,
     calls_max: usize,
-    /// At how many calls to look for those that were given up.
-    sweep_at: usize,
+    given_up: Arc<GivenUp>,
+    /// Memory for the next swap with what was given up.
+    leaving: Vec<u64>,
+}
+
+/// Where callers leave word of the calls in a queue that they have given up.
+#[derive(Debug)]
+pub(crate) struct GivenUp {
+    /// Of the calls' places, as numbers.
+    keys: Mutex<Vec<u64>>,
+    /// Tells whoever has the queue to let them leave; None where it looks by itself.
+    waker: Option<Waker>,
+}
+
+impl GivenUp {
+    /// A call that waits under this key is given up.
+    pub(crate) fn add(&self, key: u64) {
+        let mut keys = lock(&self.keys);
+        let is_first = keys.is_empty();
+        keys.push(key);
+        drop(keys);
+        if is_first && let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
 }
 
 struct Waiting {
@@ -29,14 +56,16 @@ struct Waiting {
 }
 
 impl WaitingCalls {
-    /// A queue of at most so many calls.
-    pub(crate) fn new(calls_max: usize) -> Self {
+    /// A queue of at most so many calls. `waker` has [`let_leave`](Self::let_leave) called; without one, whoever has the queue does that
+    /// when calls may have been given up.
+    pub(crate) fn new(calls_max: usize, waker: Option<Waker>) -> Self {
         Self {
             slots: Slab::new(),
             order: VecDeque::new(),
             deadlines: DeadlineHeap::new(),
             calls_max,
-            sweep_at: SWEEP_MIN,
+            given_up: Arc::new(GivenUp { keys: Mutex::default(), waker }),
+            leaving: Vec::new(),
         }
     }
 
@@ -44,17 +73,17 @@ impl WaitingCalls {
         self.slots.is_empty()
     }
 
-    /// What waits here; calls that were given up do not count, whose callers have heard.
+    /// What waits here; calls that were given up and are about to leave do not count.
     pub(crate) fn counts(&self) -> Counts {
         let cells = self.slots.iter().map(|(_, waiting)| waiting.pending.cell());
         let waiting_calls = cells.filter(|cell| !cell.lock().cancelled).count();
         Counts { waiting_calls, ..Counts::default() }
     }
 
-    /// Appends a call; ends it with `RESOURCE_EXHAUSTED` where too many wait already.
+    /// Appends a call; ends it with `RESOURCE_EXHAUSTED` where too many wait already. One that was given up does not get in.
     pub(crate) fn push_back(&mut self, pending: PendingCall) {
-        if self.slots.len() >= self.sweep_at {
-            self.sweep();
+        if self.slots.len() >= self.calls_max {
+            self.let_leave();
         }
         if self.slots.len() >= self.calls_max {
             return pending.end(Status::resource_exhausted(format!(
@@ -62,14 +91,16 @@ impl WaitingCalls {
                 self.slots.len()
             )));
         }
-        let key = self.insert(pending);
-        self.order.push_back(key);
+        if let Some(key) = self.insert(pending) {
+            self.order.push_back(key);
+        }
     }
 
     /// Puts back a call that was taken, as the next to be taken.
     pub(crate) fn push_front(&mut self, pending: PendingCall) {
-        let key = self.insert(pending);
-        self.order.push_front(key);
+        if let Some(key) = self.insert(pending) {
+            self.order.push_front(key);
+        }
     }
 
     /// Takes the call that has waited longest.
@@ -90,7 +121,7 @@ impl WaitingCalls {
     /// Ends the calls whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(key) = self.deadlines.pop_expired(now) {
-            if let Some(Waiting { pending, .. }) = self.slots.remove(key) {
+            if let Some(pending) = self.remove(key) {
                 pending.end(Status::deadline_exceeded(
                     "the deadline passed while the call waited for a connection or a stream",
                 ));
@@ -99,38 +130,46 @@ impl WaitingCalls {
         self.compact();
     }
 
-    fn insert(&mut self, pending: PendingCall) -> Key<Waiting> {
-        let deadline = pending.cell().lock().deadline;
+    /// Lets the calls leave that were given up: their callers have heard.
+    pub(crate) fn let_leave(&mut self) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        std::mem::swap(&mut leaving, &mut *lock(&self.given_up.keys));
+        for key in leaving.drain(..) {
+            drop(self.remove(Key::from_u64(key)));
+        }
+        self.leaving = leaving;
+        self.compact();
+    }
+
+    /// Gives a call its place; `None`, and the call dropped, where it was given up.
+    fn insert(&mut self, pending: PendingCall) -> Option<Key<Waiting>> {
+        let cell = pending.cell().clone();
+        let mut state = cell.lock();
+        if state.cancelled {
+            drop(state);
+            return None;
+        }
         let deadlines = &mut self.deadlines;
-        self.slots.insert_with(|key| Waiting {
+        let key = self.slots.insert_with(|key| Waiting {
             pending,
-            deadline: deadline.map(|deadline| deadlines.insert(deadline, key)),
-        })
+            deadline: state.deadline.map(|deadline| deadlines.insert(deadline, key)),
+        });
+        state.queue_place = Some(QueuePlace::new(&self.given_up, key.to_u64()));
+        Some(key)
     }
 
     fn remove(&mut self, key: Key<Waiting>) -> Option<PendingCall> {
         let Waiting { pending, deadline } = self.slots.remove(key)?;
+        pending.cell().lock().queue_place = None;
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline);
         }
         Some(pending)
     }
 
-    /// Drops the calls that were given up: their callers have heard.
-    pub(crate) fn sweep(&mut self) {
-        for position in 0..self.order.len() {
-            let key = self.order[position];
-            if self.slots.get(key).is_some_and(|waiting| waiting.pending.cell().lock().cancelled) {
-                drop(self.remove(key));
-            }
-        }
-        self.compact();
-        self.sweep_at = (2 * self.slots.len()).max(SWEEP_MIN);
-    }
-
     /// Forgets the keys of calls that have left, once they are in the majority.
     fn compact(&mut self) {
-        if self.order.len() > 2 * self.slots.len() + SWEEP_MIN {
+        if self.order.len() > 2 * self.slots.len() + STALE_KEYS_MIN {
             let slots = &self.slots;
             self.order.retain(|key| slots.contains(*key));
         }
@@ -139,7 +178,8 @@ impl WaitingCalls {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     use fulmar_grpc::Code;
 
@@ -158,7 +198,7 @@ mod tests {
 
     #[test]
     fn calls_leave_in_order_and_one_that_is_put_back_is_the_next() {
-        let mut waiting = WaitingCalls::new(10);
+        let mut waiting = WaitingCalls::new(10, None);
         let cells: Vec<_> = (0..3)
             .map(|_| {
                 let (cell, pending) = call(None);
@@ -177,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_its_call_only() {
-        let mut waiting = WaitingCalls::new(10);
+        let mut waiting = WaitingCalls::new(10, None);
         let cells: Vec<_> = [Some(30), None, Some(10), Some(20)]
             .into_iter()
             .map(|deadline| {
@@ -199,7 +239,7 @@ mod tests {
 
     #[test]
     fn one_call_too_many_is_refused_with_the_name_of_the_limit() {
-        let mut waiting = WaitingCalls::new(2);
+        let mut waiting = WaitingCalls::new(2, None);
         let cells: Vec<_> = (0..3)
             .map(|_| {
                 let (cell, pending) = call(None);
@@ -212,8 +252,45 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_were_given_up_do_not_pile_up() {
-        let mut waiting = WaitingCalls::new(100);
+    fn calls_that_were_given_up_leave_at_once_and_the_others_keep_their_order() {
+        struct Bell(AtomicUsize);
+        impl Wake for Bell {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let bell = Arc::new(Bell(AtomicUsize::new(0)));
+        let mut waiting = WaitingCalls::new(100, Some(bell.clone().into()));
+        let mut cells: VecDeque<_> = (0..100)
+            .map(|_| {
+                let (cell, pending) = call(Some(1_000));
+                waiting.push_back(pending);
+                cell
+            })
+            .collect();
+        for turn in 1..1_000 {
+            // One from within, which makes place for another.
+            let cell = cells.remove(turn * 7 % 100).unwrap();
+            cell.abandon();
+            assert_eq!(bell.0.load(Ordering::Relaxed), turn, "who has the queue hears of it");
+            waiting.let_leave();
+            assert_eq!(Arc::strong_count(&cell), 1, "the queue has let go");
+            assert_eq!((waiting.counts().waiting_calls, waiting.deadlines.len()), (99, 99));
+            let (cell, pending) = call(Some(1_000));
+            waiting.push_back(pending);
+            cells.push_back(cell);
+        }
+        assert!(waiting.order.len() <= 2 * 100 + STALE_KEYS_MIN);
+        for cell in cells {
+            assert!(Arc::ptr_eq(waiting.pop_front().unwrap().cell(), &cell));
+        }
+        assert_eq!(waiting.deadlines.len(), 0);
+    }
+
+    #[test]
+    fn calls_that_were_given_up_make_place_where_nobody_is_told_of_them() {
+        let mut waiting = WaitingCalls::new(100, None);
         let (kept, pending) = call(None);
         waiting.push_back(pending);
         for _ in 0..10_000 {
@@ -222,7 +299,26 @@ mod tests {
             cell.abandon();
             assert_eq!(code(&cell), Some(Code::Cancelled), "and not refused for the limit");
         }
-        assert!(waiting.slots.len() <= 2 * SWEEP_MIN && waiting.order.len() <= 4 * SWEEP_MIN);
+        assert!(waiting.slots.len() <= 100 && waiting.order.len() <= 200 + STALE_KEYS_MIN);
         assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &kept));
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_does_not_get_in_and_one_that_has_left_names_no_place() {
+        let mut waiting = WaitingCalls::new(10, None);
+        let (cell, pending) = call(Some(5));
+        cell.abandon();
+        waiting.push_back(pending);
+        assert!(waiting.is_empty() && waiting.order.is_empty() && waiting.next_deadline().is_none());
+
+        let (first, pending) = call(None);
+        waiting.push_back(pending);
+        let taken = waiting.pop_front().unwrap();
+        let (second, pending) = call(None);
+        waiting.push_back(pending);
+        first.abandon();
+        drop(taken);
+        waiting.let_leave();
+        assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &second), "in the same slot");
     }
 }

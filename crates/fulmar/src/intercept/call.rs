@@ -10,7 +10,7 @@ use fulmar_base::Instant;
 use fulmar_grpc::{MetadataMap, Status};
 use fulmar_reactor::clock;
 
-use crate::call::{CallEnd, CallFate};
+use crate::call::{CallCell, CallEnd, CallFate};
 use crate::extensions::Extensions;
 use crate::metadata_lease::MetadataLease;
 
@@ -83,6 +83,8 @@ impl CallInfo {
 pub struct CallHead {
     pub(super) metadata: MetadataLease,
     pub(super) info: CallInfo,
+    /// Client: where whoever watches the deadline looks for it.
+    pub(super) cell: Option<Arc<CallCell>>,
 }
 
 impl CallHead {
@@ -101,12 +103,16 @@ impl CallHead {
         &mut self.info.extensions
     }
 
-    /// Client: the call must end within `timeout` from this moment on, or earlier where it had to before. It changes nothing on a
-    /// server, whose client says how long it waits.
+    /// Client: the call must end within `timeout` from this moment on, or earlier where it had to before; that includes the time
+    /// that interceptors take. It changes nothing on a server, whose client says how long it waits.
     pub fn limit_time(&mut self, timeout: Duration) {
         if self.info.fate.is_none() {
             let deadline = clock().saturating_add(timeout);
-            self.info.deadline = Some(self.info.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+            let deadline = self.info.deadline.map_or(deadline, |earlier| earlier.min(deadline));
+            self.info.deadline = Some(deadline);
+            if let Some(cell) = &self.cell {
+                cell.lock().deadline = Some(deadline);
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct WithCredentials<C>(pub C);
 
 impl<C: CallCredentials> Interceptor for WithCredentials<C> {
     async fn on_call(&self, call: &mut CallHead) -> Result<(), Status> {
-        let CallHead { metadata, info } = call;
+        let CallHead { metadata, info, .. } = call;
         let added = self.0.add_to(info, metadata.get_mut()).await;
         added.map_err(|status| control_plane(status, "the source of credentials"))
     }

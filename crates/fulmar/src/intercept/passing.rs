@@ -9,7 +9,7 @@ use fulmar_grpc::{MetadataMap, Status};
 
 use super::hooks::{INTERCEPTOR, tell};
 use super::{AnyInterceptor, CallHead, CallHooks, CallInfo, Chain};
-use crate::call::Side;
+use crate::call::{CallCell, Side};
 use crate::extensions::Extensions;
 use crate::metadata_lease::MetadataLease;
 use crate::panics::caught;
@@ -34,8 +34,13 @@ pub(crate) struct Passed {
 }
 
 impl Passing {
-    /// Takes metadata and extensions out of `context`.
-    pub(crate) fn new(side: Side, chain: &Chain, context: &mut CallContext) -> Self {
+    /// Takes metadata and extensions out of `context`. On a client, `cell` is the call's, which follows its deadline.
+    pub(crate) fn new(
+        side: Side,
+        chain: &Chain,
+        context: &mut CallContext,
+        cell: Option<&Arc<CallCell>>,
+    ) -> Self {
         let info = CallInfo {
             path: context.path.clone(),
             peer: context.peer,
@@ -43,7 +48,7 @@ impl Passing {
             extensions: std::mem::take(&mut context.extensions),
             fate: context.fate.clone(),
         };
-        let head = CallHead { metadata: std::mem::take(&mut context.metadata), info };
+        let head = CallHead { metadata: std::mem::take(&mut context.metadata), info, cell: cell.cloned() };
         Self { side, chain: chain.clone(), head, passed: 0, is_over: false }
     }
 
@@ -61,7 +66,7 @@ impl Passing {
             self.passed += 1;
         }
         self.is_over = true;
-        let CallHead { metadata, info } = std::mem::take(&mut self.head);
+        let CallHead { metadata, info, .. } = std::mem::take(&mut self.head);
         Ok(Passed {
             metadata,
             extensions: info.extensions.clone(),

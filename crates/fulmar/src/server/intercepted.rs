@@ -128,7 +128,7 @@ where
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        let passing = Passing::new(Side::Handler, &self.chain, &mut context);
+        let passing = Passing::new(Side::Handler, &self.chain, &mut context, None);
         slot.asked.set(Some((self.ask)(passing)));
         slot.waiting = Waiting { context, cell, message: None };
         slot.is_started = false;

@@ -1,6 +1,6 @@
 //! Interceptors that wait.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
@@ -212,6 +212,63 @@ fn a_deadline_ends_the_wait_of_a_channels_interceptor_wherever_the_call_is_made(
     let status = channel.unary::<Raw, Raw>(PATH_ECHO, request).unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     drop(channel);
+    end(server);
+}
+
+/// Gives calls a second.
+struct Hurry;
+
+impl Interceptor for Hurry {
+    async fn on_call(&self, call: &mut CallHead) -> Result<(), Status> {
+        call.limit_time(Duration::from_secs(1));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_time_that_an_interceptor_sets_also_holds_for_those_behind_it() {
+    let server = crate::common::serve();
+    for timeout in [None, Some(Duration::from_secs(3_600))] {
+        let request = || {
+            let mut request = Request::new(number(1));
+            if let Some(timeout) = timeout {
+                request.set_timeout(timeout);
+            }
+            request
+        };
+        let channel = block_on(Channel::connect(server.endpoint())).unwrap();
+        let (before, behind) = (Gate::default(), Gate::default());
+        let opener = before.open_when_waited_for();
+        let channel = channel.intercept(before).intercept(Hurry).intercept(behind);
+        let status = block_on(channel.unary::<Raw, Raw>(PATH_ECHO, request())).unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        opener.join().unwrap();
+
+        let channel = blocking::Channel::connect(server.endpoint()).unwrap();
+        let mut channel = channel.intercept(Hurry).intercept(Gate::default());
+        let status = channel.unary::<Raw, Raw>(PATH_ECHO, request()).unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    }
+    end(server);
+}
+
+#[test]
+fn a_deadline_of_a_call_that_an_interceptor_holds_outlasts_the_opening_of_the_connection() {
+    let server = crate::common::serve();
+    let plain = Channel::builder(server.endpoint()).build().unwrap();
+    let gated = plain.intercept(Gate::default());
+    let request = Request::new(number(1)).with_timeout(Duration::from_secs(1));
+    let mut held = Box::pin(gated.unary::<Raw, Raw>(PATH_ECHO, request));
+    block_on(async {
+        poll_fn(|cx| {
+            assert!(held.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        // It connects the channel, for which the other call has not been waiting.
+        four_kinds(&plain).await;
+    });
+    assert_eq!(block_on(held).unwrap_err().code(), Code::DeadlineExceeded);
     end(server);
 }
 

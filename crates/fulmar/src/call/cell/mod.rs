@@ -19,6 +19,7 @@ use fulmar_grpc::{Arena, Code, Compress, Compression, MetadataMap, Status};
 
 use super::Inbound;
 use super::shelf::Counted;
+use crate::client::GivenUp;
 use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
@@ -112,6 +113,8 @@ pub(crate) struct CellState {
     pub(crate) repeatable: bool,
     /// The call's index on its connection while it runs there.
     pub(crate) slot: Option<usize>,
+    /// Caller: where the call waits for a connection, or for a stream on one.
+    pub(crate) queue_place: Option<QueuePlace>,
 
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
@@ -123,6 +126,24 @@ pub(crate) struct CellState {
     /// How often the call was moved to another connection without having been begun.
     pub(crate) moves: u32,
     pub(crate) arena: Arena,
+}
+
+/// A call's place in a queue.
+#[derive(Debug)]
+pub(crate) struct QueuePlace {
+    given_up: Arc<GivenUp>,
+    key: u64,
+}
+
+impl QueuePlace {
+    pub(crate) fn new(given_up: &Arc<GivenUp>, key: u64) -> Self {
+        Self { given_up: given_up.clone(), key }
+    }
+
+    /// The call gives its place up.
+    fn give_up(self) {
+        self.given_up.add(self.key);
+    }
 }
 
 /// What a reader finds.
@@ -319,7 +340,7 @@ impl CallCell {
             return;
         }
         let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
-        let mut wakers = [None, None];
+        let (mut wakers, place) = ([None, None], state.queue_place.take());
         match state.side {
             Side::Caller => {
                 state.cancelled = true;
@@ -328,6 +349,9 @@ impl CallCell {
             Side::Handler => state.inbound_discarded = true,
         }
         knock(state);
+        if let Some(place) = place {
+            place.give_up();
+        }
         for waker in wakers.into_iter().flatten() {
             crate::wake(waker);
         }
@@ -483,6 +507,7 @@ impl CellState {
         self.half_closed = false;
         self.repeatable = false;
         self.slot = None;
+        self.queue_place = None;
         self.messages_in = 0;
         self.hooks = None;
         self.path.clear();
