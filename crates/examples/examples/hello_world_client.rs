@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use fulmar::Request;
+use fulmar::{Code, Request};
 use fulmar_examples::arguments;
 use fulmar_examples::helloworld::HelloRequest;
 use fulmar_examples::helloworld::greeter_client::blocking::GreeterClient;
@@ -22,7 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A `Request` has room for more: here, a deadline.
     let request = Request::new(HelloRequest { name: name.into() }).with_timeout(Duration::from_secs(5));
-    let greetings = greeter.say_hello_stream_reply(request)?.into_inner();
+    let greetings = match greeter.say_hello_stream_reply(request) {
+        Ok(response) => response.into_inner(),
+        // Hello world of other implementations may lack this method. A failed call is a `Status`, with a code and a message.
+        Err(status) if status.code() == Code::Unimplemented => return Ok(()),
+        Err(status) => return Err(status.into()),
+    };
     for greeting in greetings {
         println!("{}", greeting?.message);
     }

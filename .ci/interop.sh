@@ -1,0 +1,343 @@
+#!/usr/bin/env bash
+# The official interop programs of gRPC against each other: clients and servers of Fulmar, grpc-go and grpc-java, each pair that has
+# Fulmar on a side; the negative HTTP/2 cases; hello world and route guide. Prints one table, and fails when a cell of it does.
+# docs/interop.md tells more. The others' programs are fetched once, into target/interop, by their own tools: go and mvn.
+#
+#   .ci/interop.sh [CASE…]    only these cases
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Rows of the table.
+readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_first_unary client_streaming server_streaming
+    ping_pong empty_stream custom_metadata status_code_and_message special_status_message unimplemented_method
+    unimplemented_service cancel_after_begin cancel_after_first_response timeout_on_sleeping_server orca_per_rpc orca_oob
+    rpc_soak channel_soak)
+readonly NEGATIVE=(goaway rst_after_header rst_during_data rst_after_data ping max_streams data_frame_padding
+    no_df_padding_sanity_test)
+readonly EXAMPLES=(hello_world route_guide)
+
+# Columns: client and server.
+readonly PAIRS=("ours ours" "ours go" "ours java" "go ours" "java ours")
+
+readonly SERVICE_CONFIG='{"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}'
+readonly CASE_SECONDS_MAX=60
+
+readonly built=${CARGO_TARGET_DIR:-target}/release
+readonly cache=$PWD/target/interop
+# Quick to start rather than quick in the long run.
+readonly JAVA=(java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$cache/java/examples.jar:$cache/java/lib/*")
+
+work=$(mktemp -d)
+declare -A cell   # "CASE CLIENT SERVER" → ok, n/a or FAIL
+declare -A reason # "CASE CLIENT SERVER" → why it is n/a
+servers=()        # the processes that were started and not ended yet
+command=()        # the client of a cell
+port=             # where the server that was started last listens
+
+main() {
+    trap clean_up EXIT
+    cargo build --locked --quiet --release -p fulmar-interop --bins
+    cargo build --locked --quiet --release -p fulmar-examples --examples
+    fetch_go
+    fetch_java
+    local pair
+    for pair in "${PAIRS[@]}"; do
+        run_cases $pair
+    done
+    run_negative_cases
+    run_examples
+    print_table
+}
+
+# --- The programs of the others ---
+
+# The versions are those of crates/interop/go/go.mod.
+fetch_go() {
+    local bin=$cache/go stamp
+    stamp=$(cat crates/interop/go/go.{mod,sum} | sha256sum)
+    [[ $(cat "$bin/stamp" 2>/dev/null) == "$stamp" ]] && return
+    mkdir -p "$bin"
+    (
+        cd crates/interop/go
+        local grpc=google.golang.org/grpc
+        go build -o "$bin/interop_client" $grpc/interop/client
+        go build -o "$bin/interop_server" $grpc/interop/server
+        go build -o "$bin/http2_client" $grpc/interop/http2
+        go build -o "$bin/hello_world_client" $grpc/examples/helloworld/greeter_client
+        go build -o "$bin/hello_world_server" $grpc/examples/helloworld/greeter_server
+        go build -o "$bin/route_guide_client" $grpc/examples/route_guide/client
+        go build -o "$bin/route_guide_server" $grpc/examples/route_guide/server
+    ) >"$work/go" 2>&1 || { cat "$work/go"; fail "grpc-go could not be built"; }
+    echo "$stamp" >"$bin/stamp"
+}
+
+# The versions are those of crates/interop/java/pom.xml.
+fetch_java() {
+    local folder=$cache/java stamp
+    stamp=$(cat crates/interop/java/pom.xml crates/interop/java/src/main/java/interop/*.java proto/*.proto | sha256sum)
+    [[ $(cat "$folder/stamp" 2>/dev/null) == "$stamp" ]] && return
+    mkdir -p "$folder"
+    mvn --batch-mode --quiet --file crates/interop/java/pom.xml -Dinterop.directory="$folder" package \
+        dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$folder/lib" >"$work/java" 2>&1 ||
+        { cat "$work/java"; fail "grpc-java could not be fetched"; }
+    echo "$stamp" >"$folder/stamp"
+}
+
+# --- Official cases ---
+
+# run_cases CLIENT SERVER: a column of the table.
+run_cases() {
+    local client=$1 server=$2 case began=$SECONDS
+    start_interop_server "$server"
+    for case in $(wanted "${CASES[@]}"); do
+        local why
+        why=$(why_not "$case" "$client" "$server")
+        if [[ -n $why ]]; then
+            mark "$case" "$client" "$server" n/a "$why"
+        else
+            set_interop_client "$client" "$case"
+            attempt "$case" "$client" "$server"
+        fi
+    done
+    stop_servers
+    printf -- '-- client %s, server %s: %d s\n' "$client" "$server" "$((SECONDS - began))"
+}
+
+start_interop_server() {
+    case $1 in
+        ours) start_server "$built/interop_server" --port=0 --use_tls=false ;;
+        go) start_server_on_port "$cache/go/interop_server" -port=PORT ;;
+        java) start_server_on_port "${JAVA[@]}" io.grpc.testing.integration.TestServiceServer --port=PORT --use_tls=false ;;
+    esac
+}
+
+# set_interop_client CLIENT CASE: sets `command`.
+set_interop_client() {
+    local flags=(--server_host=127.0.0.1 --server_port="$port" --test_case="$2" --use_tls=false)
+    [[ $2 != orca_* ]] || flags+=(--service_config_json="$SERVICE_CONFIG")
+    case $1 in
+        ours) command=("$built/interop_client" "${flags[@]}") ;;
+        go) command=("$cache/go/interop_client" "${flags[@]}") ;;
+        java) command=("${JAVA[@]}" io.grpc.testing.integration.TestServiceClient "${flags[@]}") ;;
+    esac
+}
+
+# why_not CASE CLIENT SERVER: why a peer cannot take part in a case; nothing where it can.
+why_not() {
+    case "$1 $2 $3" in
+        "cacheable_unary ours go" | "cacheable_unary ours java") echo "the server has no CacheableUnaryCall" ;;
+        "cacheable_unary go "*) echo "the client does not have the case" ;;
+        "cacheable_unary java "*) echo "the client calls with GET, for a proxy that keeps answers" ;;
+        "very_large_request ours go") echo "the server takes 4 MiB at most" ;;
+        "very_large_request go "*) echo "the client does not have the case" ;;
+        "pick_first_unary ours go" | "pick_first_unary ours java") echo "the server does not tell its server_id" ;;
+    esac
+}
+
+# --- Negative HTTP/2 cases ---
+
+run_negative_cases() {
+    local client case
+    for case in $(wanted "${NEGATIVE[@]}"); do
+        for client in ours go java; do
+            start_server "$built/http2_server" --port=0 --test_case="$case"
+            set_negative_client "$client" "$case"
+            attempt "$case" "$client" ours
+            ! grep violation: "$work/server" || mark "$case" "$client" ours FAIL
+            stop_servers
+        done
+    done
+}
+
+# set_negative_client CLIENT CASE: sets `command`.
+set_negative_client() {
+    local flags=(--server_host=127.0.0.1 --server_port="$port" --test_case="$2")
+    case "$1 $2" in
+        ours*) command=("$built/http2_client" "${flags[@]}") ;;
+        # These two are for the ordinary client.
+        *data_frame_padding | *no_df_padding_sanity_test) set_interop_client "$1" large_unary ;;
+        go*) command=("$cache/go/http2_client" "${flags[@]}") ;;
+        java*) command=("${JAVA[@]}" io.grpc.testing.integration.Http2Client "${flags[@]}") ;;
+    esac
+}
+
+# known_complaint CASE CLIENT: what a client says of its own library, whatever the server: its call fails as it must, but with a
+# code or a text that the client was not told of when the library changed.
+known_complaint() {
+    case "$1 $2" in
+        "rst_during_data go") echo "UnaryCall() = _, Internal, want _, Unknown" ;;
+        "rst_"*" java")
+            echo "Expected: HTTP/2 error code: NO_ERROR Received: RST_STREAM closed stream. HTTP/2 error code: NO_ERROR"
+            ;;
+    esac
+}
+
+# --- Hello world and route guide ---
+
+run_examples() {
+    local example pair
+    for example in $(wanted "${EXAMPLES[@]}"); do
+        for pair in "${PAIRS[@]}"; do
+            local client=${pair% *} server=${pair#* }
+            start_example_server "$example" "$server"
+            set_example_client "$client" "$example"
+            attempt "$example" "$client" "$server"
+            [[ $example != hello_world ]] || grep -q 'Hello world' "$work/log" || mark "$example" "$client" "$server" FAIL
+            stop_servers
+        done
+    done
+}
+
+# start_example_server EXAMPLE SERVER
+start_example_server() {
+    case $2 in
+        ours) start_server "$built/examples/${1}_server" --port 0 ;;
+        go) start_server_on_port "$cache/go/${1}_server" -port=PORT ;;
+        java) start_server "${JAVA[@]}" "$(java_class "$1")" server ;;
+    esac
+}
+
+# set_example_client CLIENT EXAMPLE: sets `command`.
+set_example_client() {
+    case $1 in
+        ours) command=("$built/examples/${2}_client" --server "http://127.0.0.1:$port") ;;
+        go) command=("$cache/go/${2}_client" -addr="127.0.0.1:$port") ;;
+        java) command=("${JAVA[@]}" "$(java_class "$2")" client "127.0.0.1:$port") ;;
+    esac
+}
+
+java_class() {
+    case $1 in
+        hello_world) echo interop.HelloWorld ;;
+        route_guide) echo interop.RouteGuide ;;
+    esac
+}
+
+# --- Processes ---
+
+# start_server COMMAND…: one that picks its port and prints it, "listening on …PORT".
+start_server() {
+    "$@" >"$work/server" 2>&1 &
+    servers+=($!)
+    for _ in $(seq 200); do
+        port=$(sed -nE 's/^listening on .*[^0-9]([0-9]+)$/\1/p' "$work/server")
+        [[ -z $port ]] || return 0
+        kill -0 "${servers[-1]}" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/server"
+    fail "a server did not start: $*"
+}
+
+# start_server_on_port COMMAND…: one that must be told its port, in place of PORT. A port that another program takes in the
+# meantime ends the server, and the next one is tried.
+start_server_on_port() {
+    for _ in $(seq 10); do
+        port=$((20000 + RANDOM % 10000))
+        ! is_listening || continue
+        "${@//PORT/$port}" >"$work/server" 2>&1 &
+        servers+=($!)
+        for _ in $(seq 200); do
+            kill -0 "${servers[-1]}" 2>/dev/null || break
+            ! is_listening || return 0
+            sleep 0.1
+        done
+        stop_servers
+    done
+    cat "$work/server"
+    fail "a server did not start: $*"
+}
+
+is_listening() {
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
+}
+
+stop_servers() {
+    local server
+    for server in "${servers[@]}"; do
+        kill "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    done
+    servers=()
+}
+
+# attempt CASE CLIENT SERVER: runs `command` for a cell of the table, and shows what was said where it fails.
+attempt() {
+    if timeout "$CASE_SECONDS_MAX" "${command[@]}" >"$work/log" 2>&1; then
+        mark "$1" "$2" "$3" ok
+        return
+    fi
+    local complaint
+    complaint=$(known_complaint "$1" "$2")
+    if [[ -n $complaint ]] && grep -qF -- "$complaint" "$work/log"; then
+        mark "$1" "$2" "$3" 'ok*' "it says: $complaint"
+        return
+    fi
+    mark "$1" "$2" "$3" FAIL
+    printf -- '-- %s, client %s, server %s:\n' "$1" "$2" "$3"
+    tail -n 40 "$work/log"
+    printf -- '-- its server:\n'
+    tail -n 20 "$work/server"
+}
+
+# --- The table ---
+
+# wanted NAME…: those of the names that the command line asks for; all without one.
+wanted() {
+    local name
+    for name in "$@"; do
+        [[ -z $only || " $only " == *" $name "* ]] && echo "$name"
+    done
+    return 0
+}
+
+# mark CASE CLIENT SERVER RESULT [REASON]
+mark() {
+    cell["$1 $2 $3"]=$4
+    reason["$1 $2 $3"]=${5:-}
+}
+
+print_table() {
+    local case pair row
+    printf '\ngrpc-go %s, grpc-java %s; client > server\n\n%-28s' "$(go_version)" "$(java_version)" case
+    for pair in "${PAIRS[@]}"; do
+        printf ' %-12s' "${pair/ / > }"
+    done
+    printf '\n'
+    for case in $(wanted "${CASES[@]}" "${NEGATIVE[@]}" "${EXAMPLES[@]}"); do
+        printf '%-28s' "$case"
+        for pair in "${PAIRS[@]}"; do
+            printf ' %-12s' "${cell[$case $pair]:--}"
+        done
+        printf '\n'
+    done
+    printf '\n-: for clients only, against a server that only we have; n/a: a peer cannot; ok*: it did as it must, and did not expect it:\n'
+    for row in "${!reason[@]}"; do
+        [[ -z ${reason[$row]} ]] || printf '%s: %s\n' "$row" "${reason[$row]}"
+    done | sort
+    local failures
+    failures=$(printf '%s\n' "${cell[@]}" | grep -c FAIL || true)
+    printf '\n%d passed, %d failed\n' "$(printf '%s\n' "${cell[@]}" | grep -c ok || true)" "$failures"
+    [[ $failures == 0 ]] || fail "$failures cells of the table"
+}
+
+go_version() {
+    sed -nE 's|.*google.golang.org/grpc (v[0-9.]+).*|\1|p' crates/interop/go/go.mod
+}
+
+java_version() {
+    sed -nE 's|.*<grpc.version>(.*)</grpc.version>.*|\1|p' crates/interop/java/pom.xml
+}
+
+fail() {
+    printf 'FAILED: %s\n' "$*" >&2
+    exit 1
+}
+
+clean_up() {
+    stop_servers
+    rm -rf "$work"
+}
+
+only="$*"
+main
