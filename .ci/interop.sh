@@ -8,10 +8,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Rows of the table.
-readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_first_unary client_streaming server_streaming
-    ping_pong empty_stream custom_metadata status_code_and_message special_status_message unimplemented_method
-    unimplemented_service cancel_after_begin cancel_after_first_response timeout_on_sleeping_server orca_per_rpc orca_oob
-    rpc_soak channel_soak)
+readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_first_unary client_compressed_unary
+    client_compressed_unary_noprobe server_compressed_unary client_streaming client_compressed_streaming
+    client_compressed_streaming_noprobe server_streaming server_compressed_streaming ping_pong empty_stream custom_metadata
+    status_code_and_message special_status_message unimplemented_method unimplemented_service cancel_after_begin
+    cancel_after_first_response timeout_on_sleeping_server orca_per_rpc orca_oob rpc_soak channel_soak)
 readonly NEGATIVE=(goaway rst_after_header rst_during_data rst_after_data ping max_streams data_frame_padding
     no_df_padding_sanity_test)
 readonly EXAMPLES=(hello_world route_guide)
@@ -130,6 +131,11 @@ why_not() {
         "cacheable_unary java "*) echo "the client calls with GET, for a proxy that keeps answers" ;;
         "very_large_request ours go") echo "the server takes 4 MiB at most" ;;
         "very_large_request go "*) echo "the client does not have the case" ;;
+        *_compressed_*" ours go" | *_compressed_*" go ours") echo "grpc-go does not have the case" ;;
+        "client_compressed_unary ours java" | "client_compressed_streaming ours java")
+            echo "the server does not look whether a request is compressed"
+            ;;
+        "server_compressed_streaming ours java") echo "the server does not compress the replies of streams" ;;
         "pick_first_unary ours go" | "pick_first_unary ours java") echo "the server does not tell its server_id" ;;
     esac
 }
@@ -299,13 +305,13 @@ mark() {
 
 print_table() {
     local case pair row
-    printf '\ngrpc-go %s, grpc-java %s; client > server\n\n%-28s' "$(go_version)" "$(java_version)" case
+    printf '\ngrpc-go %s, grpc-java %s; client > server\n\n%-36s' "$(go_version)" "$(java_version)" case
     for pair in "${PAIRS[@]}"; do
         printf ' %-12s' "${pair/ / > }"
     done
     printf '\n'
     for case in $(wanted "${CASES[@]}" "${NEGATIVE[@]}" "${EXAMPLES[@]}"); do
-        printf '%-28s' "$case"
+        printf '%-36s' "$case"
         for pair in "${PAIRS[@]}"; do
             printf ' %-12s' "${cell[$case $pair]:--}"
         done

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar::{Code, Duplex};
+use fulmar::{Code, Duplex, Request};
 
 use super::failure::{Failure, Outcome, expect_code};
 use super::streaming::ping;
@@ -16,7 +16,7 @@ pub(super) async fn cancel_after_begin(tester: &Tester) -> Outcome {
     // Opened as a stream both ways, whose halves are apart: one is dropped, which cancels, and the other sees what becomes of it.
     let call = tester.channel.bidi::<StreamingInputCallRequest, StreamingInputCallResponse>(
         "/grpc.testing.TestService/StreamingInputCall",
-        tester.request(()),
+        (),
     );
     let Duplex { requests, mut replies } = call.await?;
     drop(requests);
@@ -26,7 +26,7 @@ pub(super) async fn cancel_after_begin(tester: &Tester) -> Outcome {
 
 /// A stream both ways is given up after its first reply.
 pub(super) async fn cancel_after_first_response(tester: &Tester) -> Outcome {
-    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(tester.request(())).await?;
+    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(()).await?;
     requests.send(&ping(27_182, 31_415)).await?;
     let Some(reply) = replies.message().await? else {
         return Err(Failure::new("FullDuplexCall: it ended before its first reply"));
@@ -39,7 +39,7 @@ pub(super) async fn cancel_after_first_response(tester: &Tester) -> Outcome {
 
 /// The deadline passes while the server waits for what never comes.
 pub(super) async fn timeout_on_sleeping_server(tester: &Tester) -> Outcome {
-    let request = tester.request(()).with_timeout(Duration::from_millis(1));
+    let request = Request::new(()).with_timeout(Duration::from_millis(1));
     let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(request).await?;
     let request = StreamingOutputCallRequest { payload: Some(zeros(27_182)), ..Default::default() };
     // The deadline may have passed by then.

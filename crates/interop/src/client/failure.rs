@@ -67,7 +67,7 @@ pub(crate) fn expect_equal<T: PartialEq + Debug>(what: &str, came: T, expected: 
     if came == expected {
         return Ok(());
     }
-    Err(Failure::new(format!("{what}: {expected:?} was expected, {came:?} came")))
+    Err(Failure::new(format!("{what}: {} was expected, {} came", shortened(&expected), shortened(&came))))
 }
 
 /// The status of a call that must fail with this code.

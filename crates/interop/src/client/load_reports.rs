@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar::{Duplex, Requests, Streaming};
+use fulmar::{Duplex, Request, Requests, Streaming};
 use prost::Message;
 use prost_types::Duration as ProtoDuration;
 
@@ -26,7 +26,7 @@ pub(super) async fn orca_per_rpc(tester: &Tester) -> Outcome {
         ..utilisation(0.8210, 0.5847, 0.30499)
     };
     let request = SimpleRequest { orca_per_query_report: Some(report.clone()), ..SimpleRequest::default() };
-    let response = tester.client.unary_call(tester.request(request)).await?;
+    let response = tester.client.unary_call(request).await?;
     let Some(trailer) = response.trailers().get_bin(LOAD_REPORT_TRAILER) else {
         return Err(Failure::new(format!("UnaryCall: there is no trailer {LOAD_REPORT_TRAILER}")));
     };
@@ -38,7 +38,7 @@ pub(super) async fn orca_per_rpc(tester: &Tester) -> Outcome {
 /// A stream of its own tells the load of the server, and its changes.
 pub(super) async fn orca_oob(tester: &Tester) -> Outcome {
     let mut reports = open_reports(tester).await?;
-    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(tester.request(())).await?;
+    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(()).await?;
     for report in [utilisation(0.8210, 0.5847, 0.30499), utilisation(0.29309, 0.2, 0.2039)] {
         set(&report, &mut requests, &mut replies).await?;
         wait_for(&load_report(&report), &mut reports).await?;
@@ -53,7 +53,7 @@ async fn open_reports(tester: &Tester) -> Result<Streaming<OrcaLoadReport>, Fail
     let message =
         OrcaLoadReportRequest { report_interval: Some(every_second), ..OrcaLoadReportRequest::default() };
     // Two reports are waited for.
-    let request = tester.request(message).with_timeout(2 * REPORT_WITHIN);
+    let request = Request::new(message).with_timeout(2 * REPORT_WITHIN);
     Ok(client.stream_core_metrics(request).await?.into_inner())
 }
 

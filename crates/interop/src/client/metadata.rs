@@ -1,6 +1,6 @@
 //! Metadata goes there and comes back.
 
-use fulmar::{Duplex, MetadataError, MetadataMap};
+use fulmar::{Duplex, MetadataError, MetadataMap, Request};
 
 use super::failure::{Outcome, expect_equal};
 use super::streaming::ping;
@@ -13,13 +13,13 @@ const TRAILING: (&str, &[u8]) = ("x-grpc-test-echo-trailing-bin", &[0xab, 0xab, 
 /// A text comes back ahead of the reply and bytes in the trailers, of a unary call and of a stream.
 pub(super) async fn custom_metadata(tester: &Tester) -> Outcome {
     let message = SimpleRequest { response_size: 1, payload: Some(zeros(1)), ..SimpleRequest::default() };
-    let mut request = tester.request(message);
+    let mut request = Request::new(message);
     add(request.metadata_mut())?;
     let response = tester.client.unary_call(request).await?;
     expect_zeros("UnaryCall", response.get_ref().payload.as_ref(), 1)?;
     expect("UnaryCall", response.metadata(), response.trailers())?;
 
-    let mut request = tester.request(());
+    let mut request = Request::new(());
     add(request.metadata_mut())?;
     let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(request).await?;
     requests.send(&ping(1, 1)).await?;

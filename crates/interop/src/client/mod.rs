@@ -1,9 +1,10 @@
 //! The official test cases, as a client.
 //!
-//! Each case is one function, in a file for its group. What they share is a [`Tester`]: the channel, the generated client on it, and
-//! the metadata that goes with each call.
+//! Each case is one function, in a file for its group. What they share is a [`Tester`]: the channel, and the generated client on it.
 
+mod additional_metadata;
 mod cancellation;
+mod compression;
 mod failure;
 mod load_reports;
 mod metadata;
@@ -22,14 +23,20 @@ pub(crate) use tester::zeros;
 pub(crate) use unary::{large_request, large_unary};
 
 /// The cases that need neither credentials nor more than one server, by their official names.
-pub const CASES: [&str; 21] = [
+pub const CASES: [&str; 27] = [
     "empty_unary",
     "cacheable_unary",
     "large_unary",
     "very_large_request",
     "pick_first_unary",
+    "client_compressed_unary",
+    "client_compressed_unary_noprobe",
+    "server_compressed_unary",
     "client_streaming",
+    "client_compressed_streaming",
+    "client_compressed_streaming_noprobe",
     "server_streaming",
+    "server_compressed_streaming",
     "ping_pong",
     "empty_stream",
     "custom_metadata",
@@ -80,6 +87,14 @@ async fn run_once(tester: &Tester, options: &Options) -> Outcome {
         "large_unary" => unary::large_unary(tester).await,
         "very_large_request" => unary::very_large_request(tester).await,
         "pick_first_unary" => unary::pick_first_unary(tester).await,
+        "client_compressed_unary" => compression::client_compressed_unary(tester).await,
+        "client_compressed_unary_noprobe" => compression::client_compressed_unary_noprobe(tester).await,
+        "server_compressed_unary" => compression::server_compressed_unary(tester).await,
+        "client_compressed_streaming" => compression::client_compressed_streaming(tester).await,
+        "client_compressed_streaming_noprobe" => {
+            compression::client_compressed_streaming_noprobe(tester).await
+        }
+        "server_compressed_streaming" => compression::server_compressed_streaming(tester).await,
         "client_streaming" => streaming::client_streaming(tester).await,
         "server_streaming" => streaming::server_streaming(tester).await,
         "ping_pong" => streaming::ping_pong(tester).await,

@@ -103,7 +103,7 @@ async fn call(options: &Options, tester: Option<&Tester>) -> Outcome {
         payload: Some(zeros(request_bytes)),
         ..SimpleRequest::default()
     };
-    let reply = tester.client.unary_call(tester.request(request)).await?.into_inner();
+    let reply = tester.client.unary_call(request).await?.into_inner();
     expect_zeros("UnaryCall", reply.payload.as_ref(), usize::try_from(response_bytes).unwrap_or_default())
 }
 

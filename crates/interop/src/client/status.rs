@@ -11,7 +11,7 @@ pub(super) async fn status_code_and_message(tester: &Tester) -> Outcome {
     const MESSAGE: &str = "test status message";
     expect_unary_status(tester, MESSAGE).await?;
 
-    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(tester.request(())).await?;
+    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(()).await?;
     let request =
         StreamingOutputCallRequest { response_status: Some(unknown(MESSAGE)), ..Default::default() };
     requests.send(&request).await?;
@@ -27,7 +27,7 @@ pub(super) async fn special_status_message(tester: &Tester) -> Outcome {
 
 async fn expect_unary_status(tester: &Tester, message: &str) -> Outcome {
     let request = SimpleRequest { response_status: Some(unknown(message)), ..SimpleRequest::default() };
-    let result = tester.client.unary_call(tester.request(request)).await;
+    let result = tester.client.unary_call(request).await;
     let status = expect_code("UnaryCall", result, Code::Unknown)?;
     expect_equal("UnaryCall: message", status.message(), message)
 }
@@ -47,7 +47,7 @@ pub(super) async fn unimplemented_service(tester: &Tester) -> Outcome {
 }
 
 async fn expect_unimplemented(tester: &Tester, path: &str) -> Outcome {
-    let result: Result<Response<Empty>, Status> = tester.channel.unary(path, tester.request(Empty {})).await;
+    let result: Result<Response<Empty>, Status> = tester.channel.unary(path, Empty {}).await;
     expect_code(path, result, Code::Unimplemented)?;
     Ok(())
 }

@@ -16,7 +16,7 @@ const RESPONSE_BYTES: [i32; 4] = [31_415, 9, 2_653, 58_979];
 
 /// Four requests, one reply.
 pub(super) async fn client_streaming(tester: &Tester) -> Outcome {
-    let mut upload = tester.client.streaming_input_call(tester.request(())).await?;
+    let mut upload = tester.client.streaming_input_call(()).await?;
     for bytes in REQUEST_BYTES {
         let request = StreamingInputCallRequest { payload: Some(zeros(bytes)), ..Default::default() };
         upload.send(&request).await?;
@@ -31,7 +31,7 @@ pub(super) async fn server_streaming(tester: &Tester) -> Outcome {
         response_parameters: RESPONSE_BYTES.map(of_size).to_vec(),
         ..StreamingOutputCallRequest::default()
     };
-    let mut replies = tester.client.streaming_output_call(tester.request(request)).await?.into_inner();
+    let mut replies = tester.client.streaming_output_call(request).await?.into_inner();
     for bytes in RESPONSE_BYTES {
         let Some(reply) = replies.message().await? else {
             return Err(Failure::new(format!(
@@ -45,7 +45,7 @@ pub(super) async fn server_streaming(tester: &Tester) -> Outcome {
 
 /// A request, its reply, the next request: four times.
 pub(super) async fn ping_pong(tester: &Tester) -> Outcome {
-    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(tester.request(())).await?;
+    let Duplex { mut requests, mut replies } = tester.client.full_duplex_call(()).await?;
     for (up, down) in REQUEST_BYTES.into_iter().zip(RESPONSE_BYTES) {
         requests.send(&ping(up, down)).await?;
         let Some(reply) = replies.message().await? else {
@@ -59,7 +59,7 @@ pub(super) async fn ping_pong(tester: &Tester) -> Outcome {
 
 /// No message in either direction.
 pub(super) async fn empty_stream(tester: &Tester) -> Outcome {
-    let Duplex { requests, mut replies } = tester.client.full_duplex_call(tester.request(())).await?;
+    let Duplex { requests, mut replies } = tester.client.full_duplex_call(()).await?;
     requests.finish();
     expect_equal("FullDuplexCall: a reply", replies.message().await?, None)
 }

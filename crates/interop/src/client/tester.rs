@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use fulmar::{Channel, MetadataMap, Request};
+use fulmar::Channel;
+use fulmar::encoding::Gzip;
 
+use super::additional_metadata::AdditionalMetadata;
 use super::failure::{Failure, Outcome, expect_equal};
 use super::options::Options;
 use crate::proto::grpc::testing::test_service_client::TestServiceClient;
@@ -22,7 +24,6 @@ pub struct Tester {
     pub(crate) channel: Channel,
     /// The generated client, on the same channel.
     pub(crate) client: TestServiceClient,
-    additional_metadata: MetadataMap,
 }
 
 impl Tester {
@@ -34,17 +35,11 @@ impl Tester {
         let channel = Channel::builder(options.endpoint())
             .receive_message_bytes_max(REPLY_BYTES_MAX)
             .timeout(CALL_TIMEOUT)
+            .accept_compressed(Gzip::default())
+            .intercept(AdditionalMetadata(options.additional_metadata.clone()))
             .connect()
             .await?;
-        let additional_metadata = options.additional_metadata.clone();
-        Ok(Self { client: TestServiceClient::new(channel.clone()), channel, additional_metadata })
-    }
-
-    /// A request with the metadata that goes with each call.
-    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.metadata_mut().extend_from(&self.additional_metadata);
-        request
+        Ok(Self { client: TestServiceClient::new(channel.clone()), channel })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cases of one request and one reply.
 
-use fulmar::{Code, Response, Status};
+use fulmar::{Code, Request, Response, Status};
 
 use super::failure::{Failure, Outcome, expect_equal};
 use super::tester::{Tester, expect_zeros, zeros};
@@ -12,13 +12,13 @@ pub(crate) const LARGE_RESPONSE_BYTES: i32 = 314_159;
 
 /// A message of no bytes each way.
 pub(super) async fn empty_unary(tester: &Tester) -> Outcome {
-    let reply = tester.client.empty_call(tester.request(Empty {})).await?;
+    let reply = tester.client.empty_call(Empty {}).await?;
     expect_equal("EmptyCall", reply.into_inner(), Empty {})
 }
 
 /// More than a window each way.
 pub(crate) async fn large_unary(tester: &Tester) -> Outcome {
-    let reply = tester.client.unary_call(tester.request(large_request())).await?.into_inner();
+    let reply = tester.client.unary_call(large_request()).await?.into_inner();
     expect_large("UnaryCall", &reply)
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn cacheable_unary(tester: &Tester) -> Outcome {
 }
 
 async fn call_cacheable(tester: &Tester) -> Result<Response<SimpleResponse>, Status> {
-    let mut request = tester.request(SimpleRequest { payload: Some(zeros(8)), ..SimpleRequest::default() });
+    let mut request = Request::new(SimpleRequest { payload: Some(zeros(8)), ..SimpleRequest::default() });
     // Without it some proxies take the call for one of their own host.
     if let Err(error) = request.metadata_mut().insert("x-user-ip", "1.2.3.4") {
         return Err(Status::internal(error.to_string()));
@@ -70,7 +70,7 @@ fn time_of(response: &Response<SimpleResponse>) -> Result<u128, Failure> {
 pub(super) async fn very_large_request(tester: &Tester) -> Outcome {
     let request =
         SimpleRequest { response_size: 10, payload: Some(zeros(10 << 20)), ..SimpleRequest::default() };
-    let reply = tester.client.unary_call(tester.request(request)).await?.into_inner();
+    let reply = tester.client.unary_call(request).await?.into_inner();
     expect_zeros("UnaryCall", reply.payload.as_ref(), 10)
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn pick_first_unary(tester: &Tester) -> Outcome {
             fill_server_id: true,
             ..SimpleRequest::default()
         };
-        let id = tester.client.unary_call(tester.request(request)).await?.into_inner().server_id;
+        let id = tester.client.unary_call(request).await?.into_inner().server_id;
         if id.is_empty() {
             let text = "this server does not tell its server_id, without which the case says nothing";
             return Err(Status::new(Code::FailedPrecondition, text).into());

@@ -45,7 +45,7 @@ async fn go_away(tester: &Tester) -> Outcome {
 
 /// A stream that ends without trailers is an error, whatever the code of its reset says (PROTOCOL-HTTP2 "Errors").
 async fn reset(tester: &Tester, case: Case) -> Outcome {
-    let result = tester.client.unary_call(tester.request(large_request())).await;
+    let result = tester.client.unary_call(large_request()).await;
     expect_code(case.name(), result.map(|_| "a reply"), Code::Internal)?;
     Ok(())
 }

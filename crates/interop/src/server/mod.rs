@@ -8,6 +8,7 @@ mod service;
 use std::error::Error;
 use std::sync::Arc;
 
+use fulmar::encoding::Gzip;
 use fulmar::{Http2Config, Server};
 
 use crate::proto::grpc::testing::test_service_server::TestServiceServer;
@@ -36,6 +37,7 @@ pub fn bind(options: &Options) -> Result<Server, Box<dyn Error>> {
     Ok(Server::builder()
         .receive_message_bytes_max(REQUEST_BYTES_MAX)
         .http2(http2)
+        .accept_compressed(Gzip::default())
         .around_thread(move |serve| {
             let _entered = timers.enter();
             serve();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fulmar::{MetadataError, Replies, Request, Response, Status, Streaming};
+use fulmar::{Compress, Compression, MetadataError, Replies, Request, Response, Status, Streaming};
 
 use super::load_reports::{LoadReports, report_in};
 use super::payload::{ECHO_INITIAL, ECHO_TRAILING, echo, end_if_asked, payload};
@@ -36,6 +36,7 @@ impl TestService for TestHandlers {
 
     async fn unary_call(&self, request: Request<SimpleRequest>) -> Result<Response<SimpleResponse>, Status> {
         let asked = request.get_ref();
+        expect_compressed(asked.expect_compressed.as_ref(), request.was_compressed())?;
         end_if_asked(asked.response_status.as_ref(), request.metadata())?;
         let mut response = Response::new(SimpleResponse {
             payload: Some(payload(asked.response_type, asked.response_size)?),
@@ -43,6 +44,8 @@ impl TestService for TestHandlers {
             // User, scope and route are what credentials and a balancer would tell: there are none.
             ..SimpleResponse::default()
         });
+        let is_compressed = is_true(asked.response_compressed.as_ref());
+        response.set_compression(if is_compressed { Compression::On } else { Compression::Off });
         echo(request.metadata(), ECHO_INITIAL, response.metadata_mut())?;
         echo(request.metadata(), ECHO_TRAILING, response.trailers_mut())?;
         if let Some(report) = &asked.orca_per_query_report {
@@ -69,7 +72,7 @@ impl TestService for TestHandlers {
         request: Request<StreamingOutputCallRequest>,
         replies: &mut Replies<StreamingOutputCallResponse>,
     ) -> Result<(), Status> {
-        echo_in_stream(&request, replies)?;
+        begin_stream(&request, replies)?;
         end_if_asked(request.get_ref().response_status.as_ref(), request.metadata())?;
         answer(request.get_ref(), request.peer(), replies).await
     }
@@ -80,6 +83,8 @@ impl TestService for TestHandlers {
     ) -> Result<Response<StreamingInputCallResponse>, Status> {
         let mut bytes = 0;
         while let Some(request) = requests.message().await? {
+            let was_compressed = requests.get_ref().last_was_compressed();
+            expect_compressed(request.expect_compressed.as_ref(), was_compressed)?;
             bytes += request.payload.unwrap_or_default().body.len();
         }
         let aggregated_payload_size = i32::try_from(bytes)
@@ -96,7 +101,7 @@ impl TestService for TestHandlers {
         mut requests: Request<Streaming<StreamingOutputCallRequest>>,
         replies: &mut Replies<StreamingOutputCallResponse>,
     ) -> Result<(), Status> {
-        echo_in_stream(&requests, replies)?;
+        begin_stream(&requests, replies)?;
         let mut setter = None;
         while let Some(request) = requests.message().await? {
             end_if_asked(request.response_status.as_ref(), requests.metadata())?;
@@ -120,7 +125,7 @@ impl TestService for TestHandlers {
     ) -> Result<(), Status> {
         /// Bounds what a client can make the server hold.
         const REQUESTS_MAX: usize = 10_000;
-        echo_in_stream(&requests, replies)?;
+        begin_stream(&requests, replies)?;
         let mut received = Vec::new();
         while let Some(mut request) = requests.message().await? {
             end_if_asked(request.response_status.as_ref(), requests.metadata())?;
@@ -152,7 +157,8 @@ async fn answer(
         if is_true(asked.fill_peer_socket_address.as_ref()) {
             reply.peer_socket_address = peer.map(|address| address.to_string()).unwrap_or_default();
         }
-        replies.send(&reply).await?;
+        let compress = if is_true(asked.compressed.as_ref()) { Compress::Yes } else { Compress::No };
+        replies.send_with(&reply, compress).await?;
     }
     Ok(())
 }
@@ -163,9 +169,26 @@ async fn wait_for(asked: &ResponseParameters) {
     }
 }
 
-fn echo_in_stream<T, R>(request: &Request<T>, replies: &mut Replies<R>) -> Result<(), Status> {
+/// What the replies of any stream have: the metadata that the request asks for, and an encoding, which each reply has or not.
+fn begin_stream<T, R>(request: &Request<T>, replies: &mut Replies<R>) -> Result<(), Status> {
+    replies.set_compression(&Compression::On)?;
     replies.metadata(|metadata| echo(request.metadata(), ECHO_INITIAL, metadata))?;
     replies.trailers(|trailers| echo(request.metadata(), ECHO_TRAILING, trailers))
+}
+
+/// The request that was to be compressed is, and the one that was not is not.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` where it is otherwise.
+fn expect_compressed(expected: Option<&BoolValue>, was_compressed: bool) -> Result<(), Status> {
+    match expected {
+        Some(expected) if expected.value != was_compressed => Err(Status::invalid_argument(format!(
+            "expect_compressed is {}, the message was {}",
+            expected.value,
+            if was_compressed { "compressed" } else { "not" }
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn is_true(value: Option<&BoolValue>) -> bool {
