@@ -15,7 +15,7 @@ readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_
     cancel_after_first_response timeout_on_sleeping_server orca_per_rpc orca_oob rpc_soak channel_soak)
 readonly NEGATIVE=(goaway rst_after_header rst_during_data rst_after_data ping max_streams data_frame_padding
     no_df_padding_sanity_test)
-readonly EXAMPLES=(hello_world route_guide)
+readonly EXAMPLES=(hello_world compressing_hello_world route_guide)
 
 # Columns: client and server.
 readonly PAIRS=("ours ours" "ours go" "ours java" "go ours" "java ours")
@@ -136,6 +136,9 @@ why_not() {
             echo "the server does not look whether a request is compressed"
             ;;
         "server_compressed_streaming ours java") echo "the server does not compress the replies of streams" ;;
+        "compressing_hello_world ours go") echo "the server does not accept gzip" ;;
+        "compressing_hello_world go ours") echo "the client does not compress" ;;
+        "compressing_hello_world java ours") echo "in hello_world: the second call is compressed" ;;
         "pick_first_unary ours go" | "pick_first_unary ours java") echo "the server does not tell its server_id" ;;
     esac
 }
@@ -184,22 +187,40 @@ run_examples() {
     local example pair
     for example in $(wanted "${EXAMPLES[@]}"); do
         for pair in "${PAIRS[@]}"; do
-            local client=${pair% *} server=${pair#* }
-            start_example_server "$example" "$server"
-            set_example_client "$client" "$example"
-            attempt "$example" "$client" "$server"
-            [[ $example != hello_world ]] || grep -q 'Hello world' "$work/log" || mark "$example" "$client" "$server" FAIL
-            stop_servers
+            run_example "$example" $pair
         done
     done
 }
 
+# run_example EXAMPLE CLIENT SERVER
+run_example() {
+    local why
+    why=$(why_not "$@")
+    if [[ -n $why ]]; then
+        mark "$@" n/a "$why"
+        return
+    fi
+    start_example_server "$1" "$3"
+    set_example_client "$2" "$1"
+    attempt "$@"
+    case $1 in
+        hello_world) grep -q 'Hello world' "$work/log" || mark "$@" FAIL ;;
+        compressing_hello_world)
+            # Both ends tell: the client of the reply, grpc-java's server of the requests.
+            grep -q 'it came compressed: true' "$work/log" || mark "$@" FAIL
+            [[ $3 != java ]] || (($(grep -c 'grpc-encoding gzip' "$work/server") == 2)) || mark "$@" FAIL
+            ;;
+    esac
+    stop_servers
+}
+
 # start_example_server EXAMPLE SERVER
 start_example_server() {
+    local example=${1#compressing_}
     case $2 in
-        ours) start_server "$built/examples/${1}_server" --port 0 ;;
-        go) start_server_on_port "$cache/go/${1}_server" -port=PORT ;;
-        java) start_server "${JAVA[@]}" "$(java_class "$1")" server ;;
+        ours) start_server "$built/examples/${example}_server" --port 0 ;;
+        go) start_server_on_port "$cache/go/${example}_server" -port=PORT ;;
+        java) start_server "${JAVA[@]}" "$(java_class "$example")" server ;;
     esac
 }
 

@@ -83,7 +83,18 @@ pub(crate) fn expect_code<T: Debug>(
         Err(status) if status.code() == code => Ok(status),
         Err(status) => Err(Failure::new(format!("{what}: {} was expected, {status} came", code.name()))),
         Ok(value) => {
-            Err(Failure::new(format!("{what}: {} was expected, the call gave {value:?}", code.name())))
+            let value = shortened(&value);
+            Err(Failure::new(format!("{what}: {} was expected, the call gave {value}", code.name())))
         }
+    }
+}
+
+/// A value as text for people, who do not read payloads.
+fn shortened(value: &impl Debug) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    let text = format!("{value:?}");
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }

@@ -85,7 +85,7 @@ public final class HelloWorld {
         throw new IllegalStateException("this is no greeting of the world: " + reply.getMessage());
       }
       int count = 0;
-      var greetings = greeter.sayHelloStreamReply(HelloRequest.newBuilder().setName("world").build());
+      var greetings = greeter.withCompression("gzip").sayHelloStreamReply(HelloRequest.newBuilder().setName("world").build());
       while (greetings.hasNext()) {
         System.out.println(greetings.next().getMessage());
         count++;
