@@ -9,6 +9,8 @@ pub enum Peer {
     Fulmar,
     /// tonic, both ends.
     Tonic,
+    /// The h2 crate alone, both ends: the frames of gRPC, and nothing that knows what they mean.
+    H2,
     /// A raw exchange of as many bytes over the same kind of socket, without any protocol.
     Floor,
 }
@@ -33,6 +35,21 @@ pub enum Threads {
     One,
     /// As `Two`, and neither thread sleeps while it waits.
     Spin,
+    /// As `Two`, and the callers' thread is that of a tokio runtime, which drives their end of the connection.
+    Tokio,
+}
+
+/// What is between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One loopback connection.
+    Tcp,
+    /// The same, encrypted.
+    Tls,
+    /// A Unix socket.
+    Uds,
+    /// Memory.
+    InProcess,
 }
 
 /// What a caller does again and again.
@@ -57,6 +74,10 @@ pub struct Cell {
     pub kind: Kind,
     /// Bytes of payload in the request and in the reply.
     pub payload_bytes: usize,
+    /// What is between the two ends.
+    pub transport: Transport,
+    /// Cores that the process may use; all there are if `None`.
+    pub cores: Option<usize>,
     /// Callers at once.
     pub callers: usize,
 }
@@ -75,11 +96,13 @@ impl fmt::Display for Cell {
             Kind::Unary => "Unary",
             Kind::Streaming => "Streaming",
         };
-        let Self { peer, client, threads, payload_bytes, callers, .. } = self;
-        write!(
-            f,
-            "BenchmarkClient{kind}/peer={peer}/client={client}/threads={threads}/payload={payload_bytes}/c={callers}"
-        )
+        let Self { peer, client, threads, payload_bytes, transport, callers, .. } = self;
+        write!(f, "BenchmarkClient{kind}/peer={peer}/client={client}/threads={threads}")?;
+        write!(f, "/payload={payload_bytes}/transport={transport}")?;
+        if let Some(cores) = self.cores {
+            write!(f, "/cores={cores}")?;
+        }
+        write!(f, "/c={callers}")
     }
 }
 
@@ -104,9 +127,10 @@ macro_rules! words {
     };
 }
 
-words!(Peer { Fulmar = "fulmar", Tonic = "tonic", Floor = "floor" });
+words!(Peer { Fulmar = "fulmar", Tonic = "tonic", H2 = "h2", Floor = "floor" });
 words!(Client { Async = "async", Blocking = "blocking" });
-words!(Threads { Runtime = "runtime", Two = "two", One = "one", Spin = "spin" });
+words!(Threads { Runtime = "runtime", Two = "two", One = "one", Spin = "spin", Tokio = "tokio" });
+words!(Transport { Tcp = "tcp", Tls = "tls", Uds = "uds", InProcess = "inprocess" });
 words!(Kind { Unary = "unary", Streaming = "streaming" });
 
 #[cfg(test)]
@@ -121,10 +145,13 @@ mod tests {
             threads: Threads::One,
             kind: Kind::Unary,
             payload_bytes: 1,
+            transport: Transport::Tcp,
+            cores: None,
             callers: 8,
         };
-        let name = "BenchmarkClientUnary/peer=fulmar/client=async/threads=one/payload=1/c=8";
-        assert_eq!(cell.to_string(), name);
+        let name = "BenchmarkClientUnary/peer=fulmar/client=async/threads=one/payload=1/transport=tcp";
+        assert_eq!(cell.to_string(), format!("{name}/c=8"));
+        assert_eq!(Cell { cores: Some(2), ..cell }.to_string(), format!("{name}/cores=2/c=8"));
     }
 
     #[test]

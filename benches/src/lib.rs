@@ -12,6 +12,7 @@ pub mod engines;
 pub mod machine;
 pub mod meter;
 pub mod options;
+pub mod pace;
 pub mod peers;
 pub mod proto;
 pub mod table;

@@ -21,22 +21,62 @@ fn processor() -> Option<String> {
     line.split_once(": ").map(|(_, model)| model.to_owned())
 }
 
-/// Lets this thread, and those that it starts from here on, use the first `cores` of the cores it may use.
-#[cfg(target_os = "linux")]
-pub fn use_cores(cores: usize) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let allowed = sched_getaffinity(None)?;
-    let mut chosen = CpuSet::new();
-    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(cores).for_each(|cpu| chosen.set(cpu));
-    if (chosen.count() as usize) < cores {
-        let text = format!("--cores {cores}: this process may use only {}", allowed.count());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    Ok(sched_setaffinity(None, &chosen)?)
+/// The cores that this process may use, of which some can be chosen.
+#[derive(Debug)]
+pub struct Cores {
+    #[cfg(target_os = "linux")]
+    allowed: rustix::thread::CpuSet,
 }
 
-/// Not offered by this operating system.
+#[cfg(target_os = "linux")]
+impl Cores {
+    /// Those that the calling thread may use.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn allowed() -> io::Result<Self> {
+        Ok(Self { allowed: rustix::thread::sched_getaffinity(None)? })
+    }
+
+    /// Lets this thread, and those that it starts from here on, use the first `count` of them; all if `None`.
+    ///
+    /// # Errors
+    /// There are not as many.
+    pub fn use_first(&self, count: Option<usize>) -> io::Result<()> {
+        use rustix::thread::{CpuSet, sched_setaffinity};
+        let available = self.allowed.count() as usize;
+        let count = count.unwrap_or(available);
+        if available < count {
+            let text = format!("--cores {count}: this process may use only {available}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let mut chosen = CpuSet::new();
+        let allowed = (0..CpuSet::MAX_CPU).filter(|cpu| self.allowed.is_set(*cpu));
+        allowed.take(count).for_each(|cpu| chosen.set(cpu));
+        Ok(sched_setaffinity(None, &chosen)?)
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
-pub fn use_cores(cores: usize) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, format!("--cores {cores}: only on Linux")))
+impl Cores {
+    /// Not asked on this operating system.
+    ///
+    /// # Errors
+    /// None.
+    pub fn allowed() -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Not offered by this operating system, unless it is all of them.
+    ///
+    /// # Errors
+    /// It is a number of cores.
+    pub fn use_first(&self, count: Option<usize>) -> io::Result<()> {
+        match count {
+            None => Ok(()),
+            Some(cores) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, format!("--cores {cores}: only on Linux")))
+            }
+        }
+    }
 }

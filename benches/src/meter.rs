@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::allocator;
+use crate::pace::Pace;
 
 /// How long a run takes: all callers call all the time, from the first phase to the last.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +20,14 @@ pub struct Phases {
     pub counted: Duration,
 }
 
-/// Shared by all callers of a run. Each goes on calling while [`running`](Self::running), and puts [`begin`](Self::begin)
-/// and [`end`](Self::end) around each call.
+/// Shared by all callers of a run. Each goes on calling while [`running`](Self::running), and puts [`next`](Self::next) (or
+/// [`next_blocking`](Self::next_blocking)) and [`end`](Self::end) around each call.
 #[derive(Debug)]
 pub struct Meter {
     calls: AtomicU64,
     phase: AtomicU8,
     stride: u64,
+    pace: Option<Pace>,
     phases: Phases,
     state: Mutex<State>,
 }
@@ -47,6 +49,8 @@ pub struct Measurement {
     pub p50_ns: u64,
     /// Latency of a call in nanoseconds that 99 of 100 calls did not exceed.
     pub p99_ns: u64,
+    /// Latency of a call in nanoseconds that 999 of 1,000 calls did not exceed.
+    pub p999_ns: u64,
 }
 
 const WARM_UP: u8 = 0;
@@ -74,9 +78,10 @@ struct Moment {
 }
 
 impl Meter {
-    /// Begins the warm-up of a run with so many callers.
-    pub fn new(phases: Phases, callers: usize) -> Self {
+    /// Begins the warm-up of a run with so many callers, which together make `rate` calls a second; as many as they can if `None`.
+    pub fn new(phases: Phases, callers: usize, rate: Option<u32>) -> Self {
         Self {
+            pace: rate.map(Pace::new),
             calls: AtomicU64::new(0),
             phase: AtomicU8::new(WARM_UP),
             stride: if callers < 8 { 1 } else { STRIDE_OF_MANY },
@@ -96,7 +101,23 @@ impl Meter {
         self.phase.load(Relaxed) != DONE
     }
 
-    /// Before a call. The answer belongs into [`end`](Self::end).
+    /// Before a call: waits until it is due, if there is a rate. The answer belongs into [`end`](Self::end).
+    pub async fn next(&self) -> Option<Instant> {
+        match &self.pace {
+            None => self.begin(),
+            Some(pace) => Some(pace.next(|| self.running()).await),
+        }
+    }
+
+    /// As [`next`](Self::next), on a thread that may wait.
+    pub fn next_blocking(&self) -> Option<Instant> {
+        match &self.pace {
+            None => self.begin(),
+            Some(pace) => Some(pace.next_blocking(|| self.running())),
+        }
+    }
+
+    /// Before a call that is not late, whatever the rate.
     pub fn begin(&self) -> Option<Instant> {
         self.calls.load(Relaxed).is_multiple_of(self.stride).then(Instant::now)
     }
@@ -159,6 +180,7 @@ impl Meter {
             allocations: allocations.calls as f64 / counted,
             p50_ns: state.latency.value_at_quantile(0.50),
             p99_ns: state.latency.value_at_quantile(0.99),
+            p999_ns: state.latency.value_at_quantile(0.999),
         })
     }
 }
@@ -194,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_run_passes_all_phases_and_then_stops_its_callers() {
-        let meter = Meter::new(SHORT, 1);
+        let meter = Meter::new(SHORT, 1, None);
         let mut calls = 0_u64;
         while meter.running() {
             let began = meter.begin();
@@ -211,14 +233,29 @@ mod tests {
 
     #[test]
     fn a_run_that_ended_early_has_no_figures() {
-        let meter = Meter::new(SHORT, 1);
+        let meter = Meter::new(SHORT, 1, None);
         meter.end(meter.begin());
         assert!(meter.measurement().is_none());
     }
 
     #[test]
+    fn with_a_rate_a_stall_is_seen_by_all_calls_that_it_makes_late() {
+        let meter = Meter::new(SHORT, 1, Some(1000));
+        let mut stalled = false;
+        while meter.running() {
+            let due = meter.next_blocking();
+            if meter.phase.load(Relaxed) == TIMED && !std::mem::replace(&mut stalled, true) {
+                std::thread::sleep(Duration::from_millis(15));
+            }
+            meter.end(due);
+        }
+        let p50_ns = meter.measurement().expect("all phases passed").p50_ns;
+        assert!(p50_ns > 2_000_000, "one call of 20 took long, but half of them were late: {p50_ns} ns");
+    }
+
+    #[test]
     fn a_batch_counts_all_its_calls() {
-        let meter = Meter::new(SHORT, 64);
+        let meter = Meter::new(SHORT, 64, None);
         while meter.running() {
             meter.end_batch(Some(Instant::now()), 64);
         }

@@ -5,27 +5,31 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 
-use crate::cell::{Cell, Client, Kind, Peer, Threads};
+use crate::cell::{Cell, Client, Kind, Peer, Threads, Transport};
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
-usage: grid [--peer fulmar,tonic,floor] [--client async,blocking] [--threads runtime,two,one,spin]
+usage: grid [--peer fulmar,tonic,h2,floor] [--client async,blocking] [--threads runtime,two,one,spin,tokio]
             [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--trace off]
-            [--transport tcp] [--cores N] [--seconds 3] [--rounds 3]
+            [--transport tcp,inprocess] [--cores 1,2] [--rate N] [--seconds 3] [--rounds 3]
 
 Runs every combination of what is listed and prints one line a cell in the format of Go's benchmarks: the median of the
 rounds. The rounds of all cells are interleaved.
 
-  --peer         who carries the calls; floor is a raw exchange of as many bytes     [fulmar,tonic,floor]
+  --peer         who carries the calls; h2: that crate alone; floor: a raw exchange of
+                 as many bytes                                                       [fulmar,tonic,floor]
   --client       callers are futures, or threads that wait                           [async]
   --threads      runtime: each peer's own default; two: one for each end;
-                 one: both ends on one thread; spin: two that never sleep            [one]
+                 one: both ends on one thread; spin: two that never sleep;
+                 tokio: two, and a tokio runtime drives the callers' end             [one]
   --kind         unary calls, or message pairs on streams that stay open             [unary,streaming]
   --concurrency  callers at once                                                     [1,8,64,512]
   --payload      bytes of payload each way                                           [1]
   --trace        off                                                                 [off]
-  --transport    tcp: one loopback connection                                        [tcp]
+  --transport    tcp: one loopback connection; inprocess: memory                     [tcp]
   --cores        allow the whole process this many cores                             [all]
+  --rate         calls a second of all callers together, begun when they are due,
+                 however late earlier ones are; latencies count from then            [as fast as it goes]
   --seconds      measured seconds a cell, all rounds together                        [3]
   --rounds       how often each cell runs                                            [3]
 ";
@@ -45,8 +49,12 @@ pub struct Options {
     pub concurrency: Vec<usize>,
     /// Sizes of the payload in bytes.
     pub payloads: Vec<usize>,
-    /// Cores the process may use; all of them if `None`.
-    pub cores: Option<usize>,
+    /// What is between the two ends.
+    pub transports: Vec<Transport>,
+    /// Numbers of cores the process may use; all of them if `None`.
+    pub cores: Vec<Option<usize>>,
+    /// Calls a second of all callers together; as many as they can make if `None`.
+    pub rate: Option<u32>,
     /// Measured time of a cell, all rounds together.
     pub time: Duration,
     /// Runs of each cell.
@@ -64,7 +72,9 @@ impl Default for Options {
             kinds: vec![Kind::Unary, Kind::Streaming],
             concurrency: vec![1, 8, 64, 512],
             payloads: vec![1],
-            cores: None,
+            transports: vec![Transport::Tcp],
+            cores: vec![None],
+            rate: None,
             time: Duration::from_secs(3),
             rounds: 3,
             help: false,
@@ -112,10 +122,11 @@ impl Options {
             "kind" => self.kinds = choices(flag, value, Kind::WORDS, Kind::from_word)?,
             "concurrency" => self.concurrency = numbers(flag, value, 1, 100_000)?,
             "payload" => self.payloads = numbers(flag, value, 0, 4 * 1024 * 1024 - 16)?,
-            // One choice each: what is measured is said, and what is not offered is refused.
+            // What is measured is said, and what is not offered is refused.
             "trace" => drop(choices(flag, value, &["off"], |word| (word == "off").then_some(()))?),
-            "transport" => drop(choices(flag, value, &["tcp"], |word| (word == "tcp").then_some(()))?),
-            "cores" => self.cores = Some(number(flag, value, 1, 4096)?),
+            "transport" => self.transports = choices(flag, value, Transport::WORDS, Transport::from_word)?,
+            "cores" => self.cores = numbers(flag, value, 1, 4096)?.into_iter().map(Some).collect(),
+            "rate" => self.rate = Some(number(flag, value, 1, 10_000_000)?),
             "rounds" => self.rounds = number(flag, value, 1, 1000)?,
             "seconds" => {
                 let seconds: f64 =
@@ -132,21 +143,30 @@ impl Options {
 
     /// All combinations, cells to be compared next to each other.
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &kind in &self.kinds {
-            for &client in &self.clients {
-                for &threads in &self.threads {
-                    for &payload_bytes in &self.payloads {
-                        for &callers in &self.concurrency {
-                            let cell = |&peer| Cell { peer, client, threads, kind, payload_bytes, callers };
-                            cells.extend(self.peers.iter().map(cell));
-                        }
-                    }
-                }
-            }
-        }
-        cells
+        let mut cells = vec![Cell {
+            peer: Peer::Fulmar,
+            client: Client::Async,
+            threads: Threads::One,
+            kind: Kind::Unary,
+            payload_bytes: 0,
+            transport: Transport::Tcp,
+            cores: None,
+            callers: 1,
+        }];
+        cells = each(&cells, &self.kinds, |cell, &kind| Cell { kind, ..cell });
+        cells = each(&cells, &self.transports, |cell, &transport| Cell { transport, ..cell });
+        cells = each(&cells, &self.cores, |cell, &cores| Cell { cores, ..cell });
+        cells = each(&cells, &self.clients, |cell, &client| Cell { client, ..cell });
+        cells = each(&cells, &self.threads, |cell, &threads| Cell { threads, ..cell });
+        cells = each(&cells, &self.payloads, |cell, &payload_bytes| Cell { payload_bytes, ..cell });
+        cells = each(&cells, &self.concurrency, |cell, &callers| Cell { callers, ..cell });
+        each(&cells, &self.peers, |cell, &peer| Cell { peer, ..cell })
     }
+}
+
+/// Each of the cells with each of the choices.
+fn each<T>(cells: &[Cell], choices: &[T], with: impl Fn(Cell, &T) -> Cell + Copy) -> Vec<Cell> {
+    cells.iter().flat_map(|cell| choices.iter().map(move |choice| with(*cell, choice))).collect()
 }
 
 fn choices<T>(
@@ -200,9 +220,10 @@ mod tests {
     #[test]
     fn bad_arguments_are_told_with_flag_and_value() {
         for (line, text) in [
-            ("--peer grpc", "--peer grpc: must be one of fulmar, tonic, floor"),
+            ("--peer grpc", "--peer grpc: must be one of fulmar, tonic, h2, floor"),
             ("--concurrency 0", "--concurrency 0: must be a whole number between 1 and 100000"),
-            ("--transport tcp,tls", "--transport tls: must be one of tcp"),
+            ("--transport tcp,quic", "--transport quic: must be one of tcp, tls, uds, inprocess"),
+            ("--rate 0", "--rate 0: must be a whole number between 1 and 10000000"),
             ("--seconds soon", "--seconds soon: not a number"),
             ("--seconds 0", "must lie between"),
             ("--colour red", "--colour: no such flag"),

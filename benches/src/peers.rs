@@ -1,7 +1,9 @@
-//! The peers of the grid. Each runs both ends in this process, over one loopback TCP connection.
+//! The peers of the grid. Each runs both ends in this process, over one connection.
 
 mod floor;
 mod fulmar;
+mod h2;
+mod on_tokio;
 mod tonic;
 
 use std::error::Error;
@@ -9,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use crate::cell::{Cell, Client, Peer, Threads};
+use crate::cell::{Cell, Client, Peer, Threads, Transport};
 use crate::meter::{Measurement, Meter, Phases};
 
 /// Why a cell has no figures.
@@ -37,12 +39,15 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for RunError {
     }
 }
 
-/// One run of a cell.
+/// One run of a cell, at so many calls a second of all callers together, or as many as they can make.
 ///
 /// # Errors
 /// The peer does not offer the cell, or something went wrong.
-pub fn measure(cell: &Cell, phases: Phases) -> Result<Measurement, RunError> {
-    let meter = Arc::new(Meter::new(phases, cell.callers));
+pub fn measure(cell: &Cell, phases: Phases, rate: Option<u32>) -> Result<Measurement, RunError> {
+    let meter = Arc::new(Meter::new(phases, cell.callers, rate));
+    if rate.is_some() && cell.peer == Peer::Floor {
+        return Err(RunError::NotOffered("the callers of the floor begin together, not at a rate"));
+    }
     // A thread of its own: nothing that a peer leaves in thread-locals reaches the next cell.
     let run = || run(cell, &meter);
     thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|_| Err("panicked".into())))?;
@@ -54,9 +59,15 @@ fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     if cell.client == Client::Blocking && cell.threads == Threads::One {
         return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
     }
+    match cell.transport {
+        Transport::Tls => return Err(RunError::NotOffered("the library does not offer TLS yet")),
+        Transport::Uds => return Err(RunError::NotOffered("the library does not offer Unix sockets yet")),
+        Transport::Tcp | Transport::InProcess => {}
+    }
     match cell.peer {
         Peer::Fulmar => fulmar::run(cell, meter),
-        Peer::Tonic => tonic::run(cell, meter),
+        Peer::Tonic => on_tokio::run::<tonic::Tonic>(cell, meter),
+        Peer::H2 => on_tokio::run::<h2::H2>(cell, meter),
         Peer::Floor => floor::run(cell, meter),
     }
 }

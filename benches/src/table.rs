@@ -17,10 +17,10 @@ pub fn medians(results: Vec<(Cell, Vec<Measurement>)>) -> Vec<(Cell, Measurement
 
 /// The line of a cell.
 pub fn line(cell: &Cell, measurement: &Measurement) -> String {
-    let Measurement { iterations, ns, cpu_ns, bytes, allocations, p50_ns, p99_ns } = measurement;
+    let Measurement { iterations, ns, cpu_ns, bytes, allocations, p50_ns, p99_ns, p999_ns } = measurement;
     format!(
-        "{:<78} {iterations:>9} {ns:>11.1} ns/op {bytes:>9.1} B/op {allocations:>8.2} allocs/op \
-         {p50_ns:>10} p50-ns {p99_ns:>10} p99-ns {cpu_ns:>10.1} cpu-ns/op",
+        "{:<92} {iterations:>9} {ns:>11.1} ns/op {bytes:>9.1} B/op {allocations:>8.2} allocs/op \
+         {p50_ns:>10} p50-ns {p99_ns:>10} p99-ns {p999_ns:>10} p99.9-ns {cpu_ns:>10.1} cpu-ns/op",
         cell.to_string(),
     )
 }
@@ -47,7 +47,7 @@ pub fn ratios(medians: &[(Cell, Measurement)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::{Client, Kind, Threads};
+    use crate::cell::{Client, Kind, Threads, Transport};
 
     fn cell(peer: Peer, callers: usize) -> Cell {
         Cell {
@@ -56,12 +56,15 @@ mod tests {
             threads: Threads::One,
             kind: Kind::Unary,
             payload_bytes: 1,
+            transport: Transport::Tcp,
+            cores: None,
             callers,
         }
     }
 
     fn measured(ns: f64) -> Measurement {
-        Measurement { iterations: 10, ns, cpu_ns: ns, bytes: 0.0, allocations: 0.0, p50_ns: 1, p99_ns: 2 }
+        let (p50_ns, p99_ns, p999_ns) = (1, 2, 3);
+        Measurement { iterations: 10, ns, cpu_ns: ns, bytes: 0.0, allocations: 0.0, p50_ns, p99_ns, p999_ns }
     }
 
     #[test]
@@ -80,8 +83,8 @@ mod tests {
         assert_eq!(words[1], "10");
         let units: Vec<_> =
             words[2..].chunks(2).map(|pair| (pair[0].parse::<f64>().is_ok(), pair[1])).collect();
-        let expected =
-            ["ns/op", "B/op", "allocs/op", "p50-ns", "p99-ns", "cpu-ns/op"].map(|unit| (true, unit));
+        let expected = ["ns/op", "B/op", "allocs/op", "p50-ns", "p99-ns", "p99.9-ns", "cpu-ns/op"]
+            .map(|unit| (true, unit));
         assert_eq!(units, expected);
     }
 

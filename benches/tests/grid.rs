@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulmar_benches::cell::{Cell, Client, Kind, Peer, Threads};
+use fulmar_benches::cell::{Cell, Client, Kind, Peer, Threads, Transport};
 use fulmar_benches::meter::Phases;
 use fulmar_benches::options::Options;
 use fulmar_benches::peers::{self, RunError};
@@ -15,11 +15,12 @@ const PHASES: Phases = Phases {
     counted: Duration::from_millis(2),
 };
 
-fn runs(peer: Peer) {
+fn runs(peer: Peer, rate: Option<u32>) {
     let options = Options {
         peers: vec![peer],
         clients: vec![Client::Async, Client::Blocking],
-        threads: vec![Threads::Runtime, Threads::Two, Threads::One, Threads::Spin],
+        threads: vec![Threads::Runtime, Threads::Two, Threads::One, Threads::Spin, Threads::Tokio],
+        transports: vec![Transport::Tcp, Transport::InProcess],
         kinds: vec![Kind::Unary, Kind::Streaming],
         concurrency: vec![1, 8],
         payloads: vec![1, 70_000],
@@ -28,7 +29,7 @@ fn runs(peer: Peer) {
     let _watchdog = watchdog::start(format!("the cells of {peer}"), Duration::from_secs(180));
     let (mut measured, mut not_offered) = (0, 0);
     for cell in options.cells() {
-        match peers::measure(&cell, PHASES) {
+        match peers::measure(&cell, PHASES, rate) {
             Ok(measurement) => {
                 assert!(measurement.iterations > 0 && measurement.ns > 0.0, "{cell}: {measurement:?}");
                 measured += 1;
@@ -40,26 +41,52 @@ fn runs(peer: Peer) {
             Err(failed) => panic!("{cell}: {failed}"),
         }
     }
+    // Twice two kinds, two numbers of callers and two payloads, over the three arrangements that everybody has.
     assert!(measured >= 40, "{peer}: {measured} cells measured, {not_offered} not offered");
 }
 
 fn may_be_missing(cell: &Cell) -> bool {
-    let spinning =
-        cell.threads == Threads::Spin && (cell.peer == Peer::Tonic || cell.client == Client::Blocking);
-    spinning || (cell.client == Client::Blocking && cell.threads == Threads::One)
+    let is_blocking = cell.client == Client::Blocking;
+    match (cell.transport, cell.threads) {
+        (Transport::InProcess, Threads::One | Threads::Runtime) => cell.peer != Peer::Fulmar || is_blocking,
+        (Transport::InProcess, _) => true,
+        (_, Threads::Spin) => is_blocking || matches!(cell.peer, Peer::Tonic | Peer::H2),
+        (_, Threads::One) => is_blocking,
+        (_, Threads::Tokio) => is_blocking && cell.peer == Peer::Fulmar,
+        _ => false,
+    }
 }
 
 #[test]
 fn every_cell_of_fulmar_runs() {
-    runs(Peer::Fulmar);
+    runs(Peer::Fulmar, None);
+}
+
+#[test]
+fn every_cell_of_fulmar_runs_at_a_rate() {
+    runs(Peer::Fulmar, Some(20_000));
 }
 
 #[test]
 fn every_cell_of_tonic_runs() {
-    runs(Peer::Tonic);
+    runs(Peer::Tonic, None);
+}
+
+#[test]
+fn every_cell_of_h2_runs() {
+    runs(Peer::H2, None);
 }
 
 #[test]
 fn every_cell_of_the_floor_runs() {
-    runs(Peer::Floor);
+    runs(Peer::Floor, None);
+}
+
+#[test]
+fn a_transport_that_is_not_offered_says_so() {
+    let options = Options { transports: vec![Transport::Tls, Transport::Uds], ..Options::default() };
+    for cell in options.cells() {
+        let answer = peers::measure(&cell, PHASES, None);
+        assert!(matches!(answer, Err(RunError::NotOffered(why)) if why.contains("not offer")), "{cell}");
+    }
 }

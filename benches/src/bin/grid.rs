@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use fulmar_benches::allocator::CountingAllocator;
 use fulmar_benches::cell::Cell;
+use fulmar_benches::machine::{self, Cores};
 use fulmar_benches::meter::{Measurement, Phases};
 use fulmar_benches::options::{Options, USAGE};
 use fulmar_benches::peers::{self, RunError};
-use fulmar_benches::{machine, table, watchdog};
+use fulmar_benches::{table, watchdog};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// A rate counts as kept if the time a call is at most so many times what it should be.
+const RATE_KEPT: f64 = 1.05;
 
 fn main() -> ExitCode {
     match run() {
@@ -33,9 +37,11 @@ fn run() -> Result<bool, Box<dyn Error>> {
         print!("{USAGE}");
         return Ok(true);
     }
-    if let Some(cores) = options.cores {
-        machine::use_cores(cores)?;
+    let cores = Cores::allowed()?;
+    for count in &options.cores {
+        cores.use_first(*count)?;
     }
+    cores.use_first(None)?;
     print!("{}", machine::describe());
     let cells = options.cells();
     let mut results: Vec<(Cell, Vec<Measurement>)> = cells.iter().map(|cell| (*cell, Vec::new())).collect();
@@ -44,7 +50,8 @@ fn run() -> Result<bool, Box<dyn Error>> {
     // of a cell's rounds does not see it.
     for round in 0..options.rounds {
         for (cell, measurements) in &mut results {
-            match measure(cell, options.time / options.rounds) {
+            cores.use_first(cell.cores)?;
+            match measure(cell, options.time / options.rounds, options.rate) {
                 Ok(measurement) => measurements.push(measurement),
                 Err(why) if round == 0 => {
                     sound &= matches!(why, RunError::NotOffered(_));
@@ -61,15 +68,20 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let medians = table::medians(results);
     for (cell, measurement) in &medians {
         println!("{}", table::line(cell, measurement));
+        if let Some(rate) = options.rate
+            && measurement.ns > RATE_KEPT * 1e9 / f64::from(rate)
+        {
+            println!("# {cell}: the rate of {rate} calls a second was not kept");
+        }
     }
     print!("{}", table::ratios(&medians));
     Ok(sound)
 }
 
-fn measure(cell: &Cell, time: Duration) -> Result<Measurement, RunError> {
+fn measure(cell: &Cell, time: Duration, rate: Option<u32>) -> Result<Measurement, RunError> {
     let counted = (time / 8).min(Duration::from_millis(200));
     let phases = Phases { warm_up: time / 4, timed: time, counted };
     let limit = 10 * (phases.warm_up + phases.timed + phases.counted) + Duration::from_secs(30);
     let _watchdog = watchdog::start(cell.to_string(), limit);
-    peers::measure(cell, phases)
+    peers::measure(cell, phases, rate)
 }

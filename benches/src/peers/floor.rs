@@ -17,12 +17,15 @@ use mio::{Events, Interest, Poll, Token};
 use prost::Message;
 
 use super::RunError;
-use crate::cell::{Cell, Client, Kind, Threads};
+use crate::cell::{Cell, Client, Kind, Threads, Transport};
 use crate::meter::Meter;
 use crate::proto::Payload;
 
 /// Runs a cell.
 pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
+    if cell.transport != Transport::Tcp {
+        return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
+    }
     let exchange = Exchange::of(cell);
     match (cell.client, cell.threads) {
         (Client::Blocking, Threads::Spin) => {
@@ -30,7 +33,9 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         }
         (Client::Blocking, _) => blocking_callers(cell.callers, exchange, meter)?,
         (Client::Async, Threads::One) => one_thread(cell.callers, exchange, meter)?,
-        (Client::Async, Threads::Two | Threads::Runtime) => two_threads(cell.callers, exchange, meter)?,
+        (Client::Async, Threads::Two | Threads::Runtime | Threads::Tokio) => {
+            two_threads(cell.callers, exchange, meter)?
+        }
         (Client::Async, Threads::Spin) => spinning(cell.callers, exchange, meter)?,
     }
     Ok(())

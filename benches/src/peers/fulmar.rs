@@ -1,26 +1,22 @@
 //! Fulmar, both ends: generated code, one channel, one connection. Blocking callers have a thread and a connection each.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fulmar::{Duplex, Http2Config, LocalReactor, Server};
+use fulmar::{Channel, ClientReactor, Duplex, Http2Config, LocalReactor, Server, ServerBuilder};
 use futures::channel::oneshot;
 use futures::future::try_join_all;
-use tokio::runtime;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use super::RunError;
-use crate::cell::{Cell, Client, Kind, Threads};
+use super::on_tokio::{Called, current_thread, multi_thread};
+use crate::cell::{Cell, Client, Kind, Threads, Transport};
 use crate::echo::Echo;
 use crate::meter::Meter;
 use crate::proto::Payload;
 use crate::proto::bench_client::{BenchClient, blocking::BenchClient as BlockingClient};
 use crate::proto::bench_server::BenchServer;
-
-/// What a caller comes back with.
-type Called = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// Longer than any wait of a cell, so that a spinning thread never sleeps.
 const SPIN: Duration = Duration::from_secs(1);
@@ -30,43 +26,76 @@ const STREAMS_MAX: u32 = 100_000;
 
 /// Runs a cell.
 pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
+    if cell.client == Client::Blocking && cell.threads == Threads::Spin {
+        return Err(RunError::NotOffered("the blocking client sleeps while it waits"));
+    }
+    if cell.client == Client::Blocking && cell.threads == Threads::Tokio {
+        return Err(RunError::NotOffered("the blocking client needs no runtime: --threads two"));
+    }
     let server = Server::builder()
         .http2(Http2Config { streams_max: STREAMS_MAX, ..Http2Config::default() })
         .add_service(BenchServer::new(Echo));
     let server = match cell.threads {
         Threads::Runtime => server,
-        Threads::One | Threads::Two => server.reactors(1),
+        Threads::One | Threads::Two | Threads::Tokio => server.reactors(1),
         Threads::Spin => server.reactors(1).busy_poll(SPIN),
     };
+    if cell.transport == Transport::InProcess {
+        return in_process(cell, meter, server);
+    }
     let server = server.bind("127.0.0.1:0")?;
     let endpoint = format!("http://{}", server.local_addr()?);
     if cell.threads == Threads::One {
         let mut reactor = LocalReactor::new()?;
         reactor.serve(server)?;
-        return Ok(call_on(&mut reactor, cell, meter, &endpoint)?);
+        let client = reactor.block_on(BenchClient::connect(endpoint))?;
+        return Ok(call_on(&mut reactor, cell, meter, &client)?);
     }
     let server = server.spawn()?;
     match (cell.client, cell.threads) {
-        (Client::Blocking, Threads::Spin) => {
-            return Err(RunError::NotOffered("the blocking client sleeps while it waits"));
-        }
         (Client::Blocking, _) => blocking_callers(cell, meter, &endpoint)?,
-        (Client::Async, Threads::Runtime) => runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?
-            .block_on(call_on_tokio(cell, meter, &endpoint))?,
-        (Client::Async, Threads::Spin) => {
-            call_on(&mut LocalReactor::with_busy_poll(SPIN)?, cell, meter, &endpoint)?;
+        (Client::Async, Threads::Runtime) => {
+            multi_thread()?.block_on(async {
+                call_on_tokio(cell, meter, BenchClient::connect(endpoint).await?).await
+            })?;
         }
-        (Client::Async, _) => call_on(&mut LocalReactor::new()?, cell, meter, &endpoint)?,
+        (Client::Async, Threads::Tokio) => driven_by_tokio(cell, meter, &endpoint)?,
+        (Client::Async, Threads::Spin) => {
+            connect_and_call(&mut LocalReactor::with_busy_poll(SPIN)?, cell, meter, &endpoint)?;
+        }
+        (Client::Async, _) => connect_and_call(&mut LocalReactor::new()?, cell, meter, &endpoint)?,
     }
     server.shutdown(Duration::ZERO)?;
     Ok(())
 }
 
-/// All callers on one channel, each a task of the reactor, which has their end of the connection too.
-fn call_on(reactor: &mut LocalReactor, cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
+/// Both ends on the reactor of the server, wherever the callers are.
+fn in_process(cell: &Cell, meter: &Arc<Meter>, server: ServerBuilder) -> Result<(), RunError> {
+    let server = server.without_listener()?;
+    match (cell.client, cell.threads) {
+        (Client::Async, Threads::One) => {
+            let mut reactor = LocalReactor::new()?;
+            let client = BenchClient::new(reactor.serve(server)?.in_process());
+            call_on(&mut reactor, cell, meter, &client)?;
+        }
+        (Client::Async, Threads::Runtime) => {
+            let server = server.spawn()?;
+            let client = BenchClient::new(server.in_process());
+            multi_thread()?.block_on(call_on_tokio(cell, meter, client))?;
+            server.shutdown(Duration::ZERO)?;
+        }
+        _ => return Err(RunError::NotOffered("in-process: --client async --threads one,runtime")),
+    }
+    Ok(())
+}
+
+fn connect_and_call(reactor: &mut LocalReactor, cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
     let client = reactor.block_on(BenchClient::connect(endpoint))?;
+    call_on(reactor, cell, meter, &client)
+}
+
+/// All callers on one channel, each a task of the reactor, which has their end of the connection too.
+fn call_on(reactor: &mut LocalReactor, cell: &Cell, meter: &Arc<Meter>, client: &BenchClient) -> Called {
     let mut callers = Vec::new();
     for _ in 0..cell.callers {
         let (done, caller) = oneshot::channel();
@@ -77,9 +106,8 @@ fn call_on(reactor: &mut LocalReactor, cell: &Cell, meter: &Arc<Meter>, endpoint
     reactor.block_on(try_join_all(callers))?.into_iter().collect()
 }
 
-/// All callers on one channel, each a task of tokio's; the connection is on the process's client reactor.
-async fn call_on_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
-    let client = BenchClient::connect(endpoint).await?;
+/// All callers on one channel, each a task of tokio's; the connection is on a reactor elsewhere, by default the process's.
+async fn call_on_tokio(cell: &Cell, meter: &Arc<Meter>, client: BenchClient) -> Called {
     let mut callers = JoinSet::new();
     for _ in 0..cell.callers {
         callers.spawn(call(cell.kind, client.clone(), Arc::clone(meter), payload(cell)));
@@ -90,6 +118,18 @@ async fn call_on_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Calle
     Ok(())
 }
 
+/// All callers on one channel, each a task of a current-thread runtime, which drives their end of the connection too.
+fn driven_by_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
+    current_thread()?.block_on(LocalSet::new().run_until(async {
+        let (reactor, driver) = ClientReactor::on_tokio()?;
+        let driver = spawn_local(driver);
+        let channel = Channel::builder(endpoint).reactor(&reactor).connect().await?;
+        call_on_tokio(cell, meter, BenchClient::new(channel)).await?;
+        drop(reactor);
+        Ok(driver.await??)
+    }))
+}
+
 fn payload(cell: &Cell) -> Payload {
     Payload { body: vec![0; cell.payload_bytes].into() }
 }
@@ -98,7 +138,7 @@ async fn call(kind: Kind, client: BenchClient, meter: Arc<Meter>, payload: Paylo
     match kind {
         Kind::Unary => {
             while meter.running() {
-                let began = meter.begin();
+                let began = meter.next().await;
                 client.unary(payload.clone()).await?;
                 meter.end(began);
             }
@@ -107,7 +147,7 @@ async fn call(kind: Kind, client: BenchClient, meter: Arc<Meter>, payload: Paylo
             let Duplex { mut requests, mut replies } = client.ping_pong(()).await?;
             let mut reply = Payload::default();
             while meter.running() {
-                let began = meter.begin();
+                let began = meter.next().await;
                 requests.send(&payload).await?;
                 if !replies.message_into(&mut reply).await? {
                     return Err("the server ended the stream".into());
@@ -136,7 +176,7 @@ fn blocking_caller(cell: &Cell, meter: &Meter, endpoint: &str) -> Called {
     match cell.kind {
         Kind::Unary => {
             while meter.running() {
-                let began = meter.begin();
+                let began = meter.next_blocking();
                 client.unary(payload.clone())?;
                 meter.end(began);
             }
@@ -145,7 +185,7 @@ fn blocking_caller(cell: &Cell, meter: &Meter, endpoint: &str) -> Called {
             let mut call = client.ping_pong(())?;
             let mut reply = Payload::default();
             while meter.running() {
-                let began = meter.begin();
+                let began = meter.next_blocking();
                 call.send(&payload)?;
                 if !call.message_into(&mut reply)? {
                     return Err("the server ended the stream".into());

@@ -1,0 +1,100 @@
+//! What peers that live on tokio have in common: which runtimes their two ends are on.
+
+use std::error::Error;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+
+use tokio::net::TcpListener;
+use tokio::runtime::{self, Runtime};
+use tokio::sync::oneshot;
+
+use super::RunError;
+use crate::cell::{Cell, Client, Threads, Transport};
+use crate::meter::Meter;
+
+/// What a caller, or a server, comes back with.
+pub(super) type Called = Result<(), Box<dyn Error + Send + Sync>>;
+
+/// Both ends of a peer.
+pub(super) trait Ends {
+    /// Serves until `stopped`.
+    fn serve(
+        listener: TcpListener,
+        stopped: oneshot::Receiver<()>,
+    ) -> impl Future<Output = Called> + Send + 'static;
+
+    /// Lets all callers of a cell call, each a task, over one connection.
+    fn call_all(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> impl Future<Output = Called>;
+}
+
+/// Runs a cell.
+pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
+    if cell.transport != Transport::Tcp {
+        return Err(RunError::NotOffered("the grid has this peer over TCP only"));
+    }
+    let server_runtime = match cell.threads {
+        Threads::Spin => return Err(RunError::NotOffered("tokio's runtimes sleep while they wait")),
+        Threads::Runtime => multi_thread()?,
+        Threads::One | Threads::Two | Threads::Tokio => current_thread()?,
+    };
+    match (cell.client, cell.threads) {
+        // Both ends on the one runtime.
+        (Client::Async, Threads::One | Threads::Runtime) => server_runtime.block_on(async {
+            let listener = bind().await?;
+            let address = listener.local_addr()?;
+            let (stop, stopped) = oneshot::channel();
+            let server = tokio::spawn(E::serve(listener, stopped));
+            E::call_all(cell, meter, address).await?;
+            drop(stop);
+            server.await?
+        })?,
+        (Client::Async, _) => beside::<E>(server_runtime, |address| {
+            current_thread()?.block_on(E::call_all(cell, meter, address))
+        })?,
+        (Client::Blocking, _) => {
+            beside::<E>(server_runtime, |address| blocking_callers::<E>(cell, meter, address))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn current_thread() -> std::io::Result<Runtime> {
+    runtime::Builder::new_current_thread().enable_all().build()
+}
+
+pub(super) fn multi_thread() -> std::io::Result<Runtime> {
+    runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// Runs the server on a thread of its own for as long as `callers` takes.
+fn beside<E: Ends>(runtime: Runtime, callers: impl FnOnce(SocketAddr) -> Called) -> Called {
+    let listener = runtime.block_on(bind())?;
+    let address = listener.local_addr()?;
+    let (stop, stopped) = oneshot::channel();
+    let server = thread::spawn(move || runtime.block_on(E::serve(listener, stopped)));
+    let called = callers(address);
+    drop(stop);
+    let served = server.join().expect("the server thread does not panic");
+    called.and(served)
+}
+
+/// These peers have no client that blocks; this is the bridge that tokio's documents advise: a runtime of its own for each
+/// caller, which waits in `block_on`.
+fn blocking_callers<E: Ends>(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> Called {
+    let one = Cell { callers: 1, ..*cell };
+    let failures: Vec<_> = thread::scope(|scope| {
+        let caller = || scope.spawn(|| current_thread()?.block_on(E::call_all(&one, meter, address)));
+        let threads: Vec<_> = (0..cell.callers).map(|_| caller()).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Called>| {
+            thread.join().expect("a caller thread does not panic").err()
+        };
+        threads.into_iter().filter_map(join).collect()
+    });
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+async fn bind() -> std::io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+}
