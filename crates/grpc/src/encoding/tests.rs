@@ -397,3 +397,44 @@ fn a_seventeenth_encoding_is_refused_and_a_known_one_is_not() {
     assert_eq!(encodings.send(numbered(16)), Err(RegisterError::TooMany("number-16".into())));
     assert_eq!(encodings.send(numbered(7)), Ok(()));
 }
+
+#[test]
+fn memory_that_was_lent_and_not_filled_is_lent_again_and_not_zeroed_again() {
+    let mut pool = Pool::new();
+    let mut out = Unfolded::new(&mut pool, 1 << 20);
+    out.extend_from_slice(&[1; 10_000]).unwrap();
+    let room = out.room().unwrap();
+    assert!(room.len() >= 10_000 && room.iter().all(|&byte| byte == 0));
+    room.fill(7);
+    for filled in [0, 0, 3, 0, 500] {
+        let room = out.room().unwrap();
+        assert!(room[..9_000].iter().all(|&byte| byte == 7), "it was touched");
+        out.fill(filled);
+    }
+    assert_eq!(out.len(), 10_503);
+    out.extend_from_slice(&[2; 5]).unwrap();
+    let block = out.finish().unwrap();
+    assert_eq!((&block[..10_000], &block[10_000..10_503]), (&[1; 10_000][..], &[7; 503][..]));
+    assert_eq!(&block[10_503..], [2; 5]);
+}
+
+#[cfg(feature = "gzip")]
+#[test]
+fn a_message_of_many_gzip_members_needs_bytes_for_them() {
+    let gzip: Arc<dyn Encoding> = Arc::new(Gzip::default());
+    let (mut pool, mut context) = (Pool::new(), Contexts::default().take(&gzip));
+    let mut of_members = |member: &[u8], count: usize| {
+        let bytes = compressed(&gzip, member).repeat(count);
+        unfolded(&mut context, &mut pool, &bytes, 4 << 20).map(|message| message.len())
+    };
+    assert_eq!(of_members(&[], 64), Ok(0));
+    assert_eq!(
+        of_members(&[], 66),
+        Err(EncodingError::Corrupt("it is cut into too many small gzip members".into()))
+    );
+    assert!(of_members(&[], 200_000).is_err());
+    assert!(of_members(&[7], 10_000).is_err());
+    // What is cut on purpose is not cut so small.
+    assert_eq!(of_members(&[7; 2_000], 1_000), Ok(2_000_000));
+    assert_eq!(of_members(&[7], 1), Ok(1), "and the next message begins anew");
+}

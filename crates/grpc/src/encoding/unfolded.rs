@@ -33,7 +33,7 @@ impl<'p> Unfolded<'p> {
     }
 
     /// Lends memory to write to; at least one byte, so that a decompressor can find the end of a message that reaches the limit.
-    /// [`fill`](Self::fill) says how much of it was written; the rest is taken back.
+    /// [`fill`](Self::fill) says how much of it was written; the rest is lent again. What is in it means nothing.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<'p> Unfolded<'p> {
         if bytes.len() > self.bytes_max.saturating_sub(self.len) {
             return Err(EncodingError::TooLong);
         }
-        self.lend(0);
+        self.take_back();
         self.make_room(bytes.len());
         self.block.extend_from_slice(bytes);
         self.len += bytes.len();
@@ -85,7 +85,7 @@ impl<'p> Unfolded<'p> {
     ///
     /// [`EncodingError::TooLong`].
     pub(super) fn finish(&mut self) -> Result<Block, EncodingError> {
-        self.lend(0);
+        self.take_back();
         if self.len > self.bytes_max {
             return Err(EncodingError::TooLong);
         }
@@ -98,15 +98,25 @@ impl<'p> Unfolded<'p> {
         Ok(std::mem::take(&mut self.block))
     }
 
+    /// What was lent and not filled is lent again as it is: a message of many small pieces, or empty ones, must not have the same memory
+    /// zeroed for each of them.
     fn lend(&mut self, bytes: usize) -> &mut [u8] {
+        let surplus = self.block.len().saturating_sub(self.len);
+        if surplus < bytes {
+            self.make_room(bytes - surplus);
+            let end = self.block.tail_mut().len() + bytes - surplus;
+            self.block.tail_mut().resize(end, 0);
+        }
+        let tail = self.block.tail_mut();
+        let start = tail.len() - surplus.max(bytes);
+        &mut tail[start..start + bytes]
+    }
+
+    /// Cuts off what was lent and not filled.
+    fn take_back(&mut self) {
         let surplus = self.block.len().saturating_sub(self.len);
         let end = self.block.tail_mut().len() - surplus;
         self.block.tail_mut().truncate(end);
-        self.make_room(bytes);
-        let tail = self.block.tail_mut();
-        let end = tail.len();
-        tail.resize(end + bytes, 0);
-        &mut tail[end..]
     }
 
     fn make_room(&mut self, bytes: usize) {
