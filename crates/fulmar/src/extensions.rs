@@ -3,10 +3,13 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
+use crate::panics::contained;
+
 /// Values of any types, one of each type, that belong to a call and never leave this process: what an interceptor found out, for the
 /// handler; what a caller knows, for its interceptors.
 ///
-/// It costs nothing while it is empty. Clones share the values that are there and go separate ways from then on.
+/// It costs nothing while it is empty. Clones share the values that are there and go separate ways from then on. A value that panics when
+/// it is dropped with the call harms nothing else.
 ///
 /// ```
 /// use fulmar::Request;
@@ -54,6 +57,15 @@ impl Extensions {
     /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.values.as_ref().is_none_or(|values| values.is_empty())
+    }
+}
+
+/// The last one is often dropped by a reactor, with a call that is over.
+impl Drop for Extensions {
+    fn drop(&mut self) {
+        if let Some(values) = self.values.take() {
+            contained(|| drop(values));
+        }
     }
 }
 

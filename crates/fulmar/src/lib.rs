@@ -69,7 +69,6 @@ mod server;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -113,7 +112,7 @@ macro_rules! include_proto {
 /// may be under other executors, have nothing to do with it. One that polls right away does so on nobody's behalf.
 fn wake(waker: Waker) {
     let _nothing = handling::Handling::nothing();
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    panics::contained(|| waker.wake());
 }
 
 /// Locks, whatever happened to an earlier holder: no user code runs under our locks, so what they guard is consistent.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{block_on, eventually, serve_one};
 use fulmar::{
-    Channel, Code, Duplex, Raw, Replies, Request, Response, Router, RunningServer, Status, Streaming, Upload,
+    CallHead, Channel, Code, Duplex, Interceptor, Raw, Replies, Request, Response, Router, RunningServer,
+    Status, Streaming, Upload,
 };
 
 /// Where a handler panics.
@@ -247,5 +248,56 @@ fn a_handler_that_panics_when_it_is_cancelled_harms_nobody() {
         });
         eventually("the handler is dropped", || dropped.load(Ordering::SeqCst) == number);
         assert!(block_on(call(&channel, "Unary", "not at all")).1.is_ok());
+    }
+}
+
+/// Panics in everything that is dropped for it: what waits while a call is asked about, and what it leaves with the call.
+struct Messy;
+
+impl Interceptor for Messy {
+    async fn on_call(&self, call: &mut CallHead) -> Result<(), Status> {
+        let places = call.metadata().get("place").unwrap_or_default().to_owned();
+        call.extensions_mut().insert(Grenade(places.contains("extension")));
+        let _grenade = Grenade(places.contains("future"));
+        a_turn().await;
+        if places.contains("never") {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_panics_when_it_is_dropped_for_an_interceptor_of_a_server_ends_its_call_at_most() {
+    let server = fulmar::Server::builder().reactors(1).intercept(Messy);
+    let server = server.add_service(common::One { register }).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let channel = channel_to(&server);
+    for kind in KINDS {
+        for (place, code) in [
+            ("nothing", Code::Ok),
+            ("extension", Code::Ok),
+            ("future", Code::Unknown),
+            ("future, extension", Code::Unknown),
+            ("never, future, extension", Code::DeadlineExceeded),
+        ] {
+            let path = format!("/demo.One/{kind}");
+            let mut request = named((), place);
+            if code == Code::DeadlineExceeded {
+                request.set_timeout(std::time::Duration::from_millis(50));
+            }
+            let end = block_on(async {
+                let Duplex { mut requests, replies } =
+                    channel.bidi::<Raw, Raw>(&path, request).await.unwrap();
+                let _ = requests.send(&Raw::from(b"message".to_vec())).await;
+                requests.finish();
+                count(replies).await.1
+            });
+            assert_eq!(
+                end.as_ref().map_or_else(Status::code, |()| Code::Ok),
+                code,
+                "{kind}: {place}: {end:?}"
+            );
+        }
+        eventually("all is over", || server.handle().counts().expect("the reactor lives").handlers == 0);
     }
 }

@@ -94,9 +94,11 @@ impl Drop for Passing {
 
 async fn ask(interceptor: &dyn AnyInterceptor, head: &mut CallHead) -> Result<(), Status> {
     let mut asked = caught(INTERCEPTOR, || interceptor.on_call(head))?;
-    poll_fn(|cx| match caught(INTERCEPTOR, || asked.as_mut().poll(cx)) {
+    let answer = poll_fn(|cx| match caught(INTERCEPTOR, || asked.as_mut().poll(cx)) {
         Ok(polled) => polled,
         Err(panic) => Poll::Ready(Err(panic)),
     })
-    .await
+    .await;
+    // What it held on to goes, which is its code too.
+    caught(INTERCEPTOR, || drop(asked)).and(answer)
 }

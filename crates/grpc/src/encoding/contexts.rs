@@ -140,8 +140,10 @@ impl Context {
             // Some peers compress nothing to nothing.
             return unfolded.finish();
         }
-        let decompressor = self.decompressor.get_or_insert_with(|| self.encoding.decompressor());
-        let done = catch_unwind(AssertUnwindSafe(|| decompressor.decompress(message, &mut unfolded)));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let decompressor = self.decompressor.get_or_insert_with(|| self.encoding.decompressor());
+            decompressor.decompress(message, &mut unfolded)
+        }));
         match done {
             Ok(done) => done.and_then(|()| unfolded.finish()),
             Err(panic) => {

@@ -301,6 +301,26 @@ fn a_decompressor_that_misbehaves_gets_no_more_than_the_limit() {
 }
 
 #[test]
+fn an_encoding_that_panics_instead_of_making_a_decompressor_fails_the_message() {
+    struct Useless;
+    impl Encoding for Useless {
+        fn name(&self) -> &str {
+            "useless"
+        }
+        fn compressor(&self) -> Box<dyn Compressor> {
+            Box::new(Broken)
+        }
+        fn decompressor(&self) -> Box<dyn Decompressor> {
+            panic!("out of order")
+        }
+    }
+    let useless: Arc<dyn Encoding> = Arc::new(Useless);
+    let (mut pool, mut context) = (Pool::new(), Contexts::default().take(&useless));
+    let failed = unfolded(&mut context, &mut pool, b"message", 100);
+    assert_eq!(failed, Err(EncodingError::Failed("it panicked: out of order".into())));
+}
+
+#[test]
 fn a_message_that_cannot_be_compressed_leaves_nothing_behind() {
     let mut context = Contexts::default().take(&(Arc::new(Broken) as Arc<dyn Encoding>));
     let (mut out, choice) = (b"before".to_vec(), Choice { encoding: id(), always: false });
