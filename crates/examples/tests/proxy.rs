@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fulmar::{
@@ -283,5 +284,89 @@ fn a_server_that_is_gone_is_unavailable_through_the_proxy() -> Outcome {
     });
     assert_eq!(status.code(), Code::Unavailable);
     proxy.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+/// Nothing of any call is left at a server.
+fn is_at_rest(server: &RunningServer) -> bool {
+    server.handle().counts().is_some_and(|counts| {
+        (counts.handlers, counts.client_calls, counts.waiting_calls) == (0, 0, 0)
+            && (counts.streams, counts.held_bytes, counts.blocks, counts.deadlines) == (0, 0, 0, 0)
+    })
+}
+
+#[test]
+fn a_server_that_dies_under_its_calls_is_unavailable_through_the_proxy_and_leaves_nothing() -> Outcome {
+    let (server, proxy, calls) = behind(|_requests, mut replies| async move {
+        replies.send(&Raw::from(vec![7; 10_000])).await?;
+        std::future::pending().await
+    });
+    LocalReactor::new()?.block_on(async {
+        let channel = Channel::connect(proxy.endpoint()).await?;
+        let mut streams: Vec<Streaming<Raw>> = Vec::new();
+        for _ in 0..50 {
+            let mut replies =
+                channel.server_streaming::<Raw, Raw>("/a.B/List", Raw::default()).await?.into_inner();
+            assert!(replies.message().await?.is_some());
+            streams.push(replies);
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 50);
+        server.handle().shutdown(Duration::ZERO);
+        for mut replies in streams {
+            let status = replies.message().await.expect_err("its server is dead");
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+        }
+        Ok::<_, Box<dyn Error>>(())
+    })?;
+    eventually("nothing is left", || is_at_rest(&proxy));
+    proxy.shutdown(Duration::from_secs(5))?;
+    Ok(())
+}
+
+#[test]
+fn a_thousand_calls_at_once_go_through_and_leave_nothing() -> Outcome {
+    let (server, proxy, calls) = behind(|mut requests, mut replies| async move {
+        while let Some(message) = requests.message().await? {
+            replies.send(&message).await?;
+        }
+        Ok(())
+    });
+    LocalReactor::new()?.block_on(async {
+        let channel = Channel::connect(proxy.endpoint()).await?;
+        let mut pending: Vec<_> = (0..1_000_usize)
+            .map(|index| {
+                let message = Raw::from(vec![index as u8; index * 10]);
+                let channel = channel.clone();
+                Box::pin(async move {
+                    let reply: Response<Raw> = channel.unary("/a.B/Echo", message).await?;
+                    assert_eq!(reply.get_ref().as_ref(), vec![index as u8; index * 10]);
+                    Ok::<(), Status>(())
+                })
+            })
+            .collect();
+        let mut failed = None;
+        std::future::poll_fn(|cx| {
+            pending.retain_mut(|call| match call.as_mut().poll(cx) {
+                Poll::Ready(done) => {
+                    failed = failed.take().or(done.err());
+                    false
+                }
+                Poll::Pending => true,
+            });
+            // Some are given up under way, wherever they are.
+            if pending.len() > 500 {
+                pending.pop();
+            }
+            if pending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert!(failed.is_none(), "{failed:?}");
+        Ok::<_, Box<dyn Error>>(())
+    })?;
+    eventually("all calls are over behind the proxy", || calls.load(Ordering::SeqCst) == 0);
+    eventually("nothing is left in the proxy", || is_at_rest(&proxy));
+    eventually("nothing is left behind it", || is_at_rest(&server));
+    proxy.shutdown(Duration::from_secs(5))?;
+    server.shutdown(Duration::from_secs(5))?;
     Ok(())
 }

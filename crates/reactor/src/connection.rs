@@ -278,16 +278,6 @@ impl<T> Connection<T> {
             self.stalled_until = Some(bench.now + bench.config.write_stall);
         }
     }
-
-    /// Whether the peer has taken nothing for too long; and what to say then.
-    pub(crate) fn stalls(&self, bench: &Bench) -> Option<Closed> {
-        let Phase::Open = self.phase else { return None };
-        self.stalled_until.filter(|&until| until <= bench.now)?;
-        let (waiting, time) = (self.output.as_ref().map_or(0, Output::len), bench.config.write_stall);
-        Some(Closed::peer(format!(
-            "the peer does not read: {waiting} bytes wait to be written, and none has left in {time:?}"
-        )))
-    }
 }
 
 impl<T: Transport> Connection<T> {
@@ -464,6 +454,28 @@ impl<T: Transport> Connection<T> {
         }
         self.cut_off = true;
         Ok(())
+    }
+
+    /// How the connection ends if the peer has taken nothing for too long.
+    ///
+    /// A thread that was kept from its work for as long has not heard that the peer made room, so that is looked for first.
+    pub(crate) fn judge_stall(&mut self, bench: &mut Bench) -> Option<Ending> {
+        let is_over =
+            |stalled_until: Option<Instant>, bench: &Bench| stalled_until.is_some_and(|at| at <= bench.now);
+        if !matches!(self.phase, Phase::Open) || !is_over(self.stalled_until, bench) {
+            return None;
+        }
+        self.blocked = false;
+        if let Err(ending) = self.flush(bench) {
+            return Some(ending);
+        }
+        if !is_over(self.stalled_until, bench) {
+            return None;
+        }
+        let (waiting, time) = (self.output.as_ref().map_or(0, Output::len), bench.config.write_stall);
+        Some(Ending::Broken(Closed::peer(format!(
+            "the peer does not read: {waiting} bytes wait to be written, and none has left in {time:?}"
+        ))))
     }
 
     fn check_backlog(&self, waiting: usize, bench: &Bench) -> Result<(), Ending> {

@@ -449,15 +449,15 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             }
             _ => {}
         }
-        if let Some(closed) = connection.stalls(&self.bench) {
-            return self.end(key, Ending::Broken(closed));
+        if let Some(stalled) = connection.judge_stall(&mut self.bench) {
+            return self.end(key, stalled);
         }
         let due =
             connection.transport.as_ref().and_then(Transport::next_deadline).is_some_and(|at| at <= now);
         if due {
             self.poke(key, |transport, env| transport.on_deadline(env));
         } else {
-            self.rearm(key);
+            self.settle(key, Ok(Next::Wait));
         }
     }
 

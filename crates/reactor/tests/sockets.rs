@@ -408,6 +408,28 @@ fn a_peer_that_takes_nothing_is_given_so_much_time_and_one_that_takes_a_little_m
 }
 
 #[test]
+fn a_peer_that_made_room_while_the_thread_was_kept_from_its_work_is_not_cut_off() {
+    let write_stall = Duration::from_millis(50);
+    let mut reactor = toys_with(ReactorConfig { write_stall, ..ReactorConfig::default() });
+    let address = listen(&mut reactor);
+    let mut peer = client(address);
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    let key = reactor.host().accepted[0].0;
+    command(&mut reactor, key, Command::Bulk(50_000_000));
+    reactor.turn(Some(Duration::ZERO)).expect("turning works");
+    peer.set_nonblocking(true).expect("it takes the mode");
+    let (mut buffer, mut taken) = (vec![0; 4_000_000], 0);
+    for _ in 0..5 {
+        while let Ok(read @ 1..) = peer.read(&mut buffer) {
+            taken += read;
+        }
+        std::thread::sleep(write_stall * 2);
+        reactor.turn(Some(Duration::ZERO)).expect("turning works");
+        assert!(reactor.host().closed.is_empty(), "{:?} after {taken} bytes", reactor.host().closed);
+    }
+}
+
+#[test]
 fn a_connection_whose_bytes_cost_much_gets_fewer_of_them_at_a_time() {
     let mut reactor = toys();
     let address = listen(&mut reactor);
