@@ -348,7 +348,7 @@ fn a_thousand_calls_at_once_go_through_and_leave_nothing() -> Outcome {
         std::future::poll_fn(|cx| {
             pending.retain_mut(|call| match call.as_mut().poll(cx) {
                 Poll::Ready(done) => {
-                    failed = failed.take().or(done.err());
+                    failed = failed.take().or_else(|| done.err());
                     false
                 }
                 Poll::Pending => true,
