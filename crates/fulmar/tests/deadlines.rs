@@ -245,3 +245,69 @@ fn a_request_is_bound_to_the_shorter_of_two_timeouts() {
     assert_eq!(request.time_left(), Some(2 * second), "a request without a deadline binds nobody");
     assert_eq!(Request::new(1).time_left(), None);
 }
+
+/// A call that is under way.
+type Begun = std::pin::Pin<Box<dyn Future<Output = Result<Response<Raw>, Status>> + Send>>;
+
+/// Begins a call when it is dropped, and leaves it for somebody else to wait for.
+struct CallsOnTheWayOut(Channel, Arc<std::sync::Mutex<Option<Begun>>>);
+
+impl Drop for CallsOnTheWayOut {
+    fn drop(&mut self) {
+        let channel = self.0.clone();
+        let mut call: Begun =
+            Box::pin(async move { channel.unary::<Raw, Raw>(PATH_LEFT, Request::new(Raw::default())).await });
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        *self.1.lock().unwrap() = Some(call);
+    }
+}
+
+#[test]
+fn neither_a_panic_nor_a_drop_leaves_the_deadline_of_a_handler_to_others() {
+    let back = serve_one(|router| {
+        router.unary(PATH_LEFT, &Arc::new(()), |_, request: Request<Raw>| async move { Ok(left(&request)) });
+    });
+    let to = Channel::builder(back.endpoint()).build().unwrap();
+    let begun = Arc::new(std::sync::Mutex::new(None));
+    let state = Arc::new((to, begun.clone()));
+    let server = serve_one(move |router| {
+        router.unary("/demo.One/Panic", &state, |state, _: Request<Raw>| async move {
+            let answer: Response<Raw> = state.0.unary(PATH_LEFT, Request::new(Raw::default())).await?;
+            // Without a word on standard error.
+            std::panic::resume_unwind(Box::new(format!("had {}", value(answer.get_ref()))));
+            #[expect(unreachable_code, reason = "it says what the handler would answer")]
+            Ok(answer)
+        });
+        router.unary("/demo.One/Hang", &state, |state, _: Request<Raw>| async move {
+            let _calls = CallsOnTheWayOut(state.0.clone(), state.1.clone());
+            std::future::pending::<Result<Response<Raw>, Status>>().await
+        });
+        router.unary(PATH_RELAY, &state, |state, _: Request<Raw>| async move {
+            state.0.unary::<Raw, Raw>(PATH_LEFT, Request::new(Raw::default())).await
+        });
+    });
+    let channel = Channel::builder(server.endpoint()).build().unwrap();
+    let call = |path: &str, timeout: Option<Duration>| {
+        let mut request = Request::new(Raw::default());
+        if let Some(timeout) = timeout {
+            request.set_timeout(timeout);
+        }
+        block_on(channel.unary::<Raw, Raw>(path, request))
+    };
+    let left_without_deadline = || value(call(PATH_RELAY, None).unwrap().get_ref());
+    assert_eq!(left_without_deadline(), 0);
+    for _ in 0..3 {
+        let status = call("/demo.One/Panic", Some(LONG)).unwrap_err();
+        assert_eq!(status.code(), Code::Unknown);
+        assert!(!status.message().ends_with("had 0"), "it was under a deadline: {status}");
+        assert_eq!(left_without_deadline(), 0, "the next one is not");
+    }
+    assert_eq!(
+        call("/demo.One/Hang", Some(Duration::from_millis(50))).unwrap_err().code(),
+        Code::DeadlineExceeded
+    );
+    eventually("the handler is dropped", || begun.lock().unwrap().is_some());
+    let begun = begun.lock().unwrap().take().unwrap();
+    assert_eq!(value(block_on(begun).unwrap().get_ref()), 0, "what a handler does on its way out has time");
+    assert_eq!(left_without_deadline(), 0);
+}
