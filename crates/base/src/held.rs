@@ -36,20 +36,24 @@ impl Held {
         self.bytes
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    #[inline]
     pub(crate) fn subtract(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.bytes, "no more is taken than was held");
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
+    #[inline]
     pub(crate) fn add_to(&mut self, holding: &mut Holding, bytes: usize) {
         self.add(bytes);
         self.change(holding, holding.bytes.saturating_add(bytes));
     }
 
+    #[inline]
     pub(crate) fn subtract_from(&mut self, holding: &mut Holding, bytes: usize) {
         self.subtract(bytes);
         self.change(holding, holding.bytes.saturating_sub(bytes));
@@ -61,6 +65,7 @@ impl Held {
         holding.bytes > 0 && greediest.is_none_or(|class| class <= holding.class())
     }
 
+    #[inline]
     fn change(&mut self, holding: &mut Holding, bytes: usize) {
         let before = holding.class();
         holding.bytes = bytes;

@@ -28,16 +28,19 @@ impl<'i> Input<'i> {
     }
 
     /// The bytes not consumed yet.
+    #[inline]
     pub fn remaining(&self) -> &'i [u8] {
         self.bytes.get(self.position.get()..).unwrap_or_default()
     }
 
     /// Consumes `n` bytes, at most all that remain.
+    #[inline]
     pub fn advance(&self, n: usize) {
         self.position.set(self.position.get().saturating_add(n).min(self.bytes.len()));
     }
 
     /// Takes `n` bytes off the front; `None`, with nothing consumed, if fewer remain.
+    #[inline]
     pub fn take(&self, n: usize) -> Option<&'i [u8]> {
         let taken = self.remaining().get(..n)?;
         self.advance(n);
@@ -46,13 +49,21 @@ impl<'i> Input<'i> {
 
     /// Keeps bytes that were consumed and not used yet for [`take_aside`](Self::take_aside): a layer that was lent a frame with
     /// several messages in it hands them out one at a time. What lay aside before is forgotten.
+    #[inline]
     pub fn set_aside(&self, rest: &'i [u8]) {
         self.aside.set(rest);
     }
 
     /// What was set aside, once; empty if nothing was.
+    #[inline]
     pub fn take_aside(&self) -> &'i [u8] {
         self.aside.take()
+    }
+
+    /// Whether nothing lies aside.
+    #[inline]
+    pub fn is_aside_empty(&self) -> bool {
+        self.aside.get().is_empty()
     }
 
     /// How many bytes have been consumed: what [`Endpoint::receive`](crate::Endpoint::receive) returns.
@@ -61,6 +72,7 @@ impl<'i> Input<'i> {
     }
 
     /// Whether nothing remains.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.remaining().is_empty()
     }
@@ -95,7 +107,9 @@ mod tests {
         let input = Input::new(b"abcd");
         assert_eq!(input.take_aside(), b"");
         let frame = input.take(3).expect("four bytes are there");
+        assert!(input.is_aside_empty());
         input.set_aside(&frame[1..]);
+        assert!(!input.is_aside_empty());
         assert_eq!((input.remaining(), input.consumed()), (&b"d"[..], 3));
         assert_eq!(input.take_aside(), b"bc");
         assert_eq!(input.take_aside(), b"");

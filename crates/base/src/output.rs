@@ -57,27 +57,32 @@ impl Output {
     }
 
     /// How many bytes wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len().saturating_sub(self.head) + self.shared_len
     }
 
     /// Whether no byte waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// How many bytes of DATA may still be written: [`SOFT_LIMIT`](Self::SOFT_LIMIT) less what waits. Control frames and headers
     /// ignore it.
+    #[inline]
     pub fn room(&self) -> usize {
         Self::SOFT_LIMIT.saturating_sub(self.len())
     }
 
     /// The tail, to append to and for nothing else: what lies in the vector already waits to leave.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
     /// Copies bytes to the tail.
+    #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

@@ -167,17 +167,20 @@ impl Pool {
     }
 
     /// [`hold`](Self::hold) on the account of a connection.
+    #[inline]
     pub fn hold_for(&mut self, holding: &mut Holding, bytes: usize) {
         self.held.add_to(holding, bytes);
     }
 
     /// [`unhold`](Self::unhold) on the account of a connection.
+    #[inline]
     pub fn unhold_for(&mut self, holding: &mut Holding, bytes: usize) {
         self.held.subtract_from(holding, bytes);
     }
 
     /// Whether the thread holds `spare` bytes more than it [may](Self::held_bytes_max), and this connection is one that has to see
     /// to it: none holds twice as much. One that holds less is not to suffer for what its neighbours do.
+    #[inline]
     pub fn is_overdrawn_by(&self, holding: &Holding, spare: usize) -> bool {
         self.held.bytes() > self.held_bytes_max.saturating_add(spare)
             && self.held.is_among_the_greediest(holding)
@@ -190,6 +193,7 @@ impl Pool {
 
     /// How many bytes may be [held](Self::hold) before the connections that hold most give their peers no more credit. Default:
     /// [`HELD_MAX_DEFAULT`](Self::HELD_MAX_DEFAULT).
+    #[inline]
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max
     }

@@ -53,6 +53,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// With 2³² − 1 values in it; owners bound what they keep far below.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Key<T> {
         self.insert_with(|_| value)
     }
@@ -61,11 +62,10 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// With 2³² − 1 values in it; owners bound what they keep far below.
+    #[inline]
     pub fn insert_with(&mut self, make: impl FnOnce(Key<T>) -> T) -> Key<T> {
         if self.vacant == NONE {
-            assert!(self.slots.len() < NONE as usize, "a slab holds fewer than 2^32 - 1 values");
-            self.vacant = self.slots.len() as u32;
-            self.slots.push(Slot { generation: self.first_generation, content: Content::Vacant(NONE) });
+            self.add_slot();
         }
         let index = self.vacant;
         let slot = &mut self.slots[index as usize];
@@ -76,6 +76,13 @@ impl<T> Slab<T> {
         slot.content = Content::Occupied(make(key));
         self.len += 1;
         key
+    }
+
+    #[cold]
+    fn add_slot(&mut self) {
+        assert!(self.slots.len() < NONE as usize, "a slab holds fewer than 2^32 - 1 values");
+        self.vacant = self.slots.len() as u32;
+        self.slots.push(Slot { generation: self.first_generation, content: Content::Vacant(NONE) });
     }
 
     /// Takes the value out; `None` if the key is stale.
@@ -94,7 +101,32 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Drops the value where it lies, once `take` has taken out of it what is needed: for values too large to move about. `None` if
+    /// the key is stale.
+    ///
+    /// ```
+    /// let mut slab = fulmar_base::Slab::new();
+    /// let key = slab.insert([1; 100]);
+    /// assert_eq!(slab.remove_with(key, |value| value[99]), Some(1));
+    /// assert_eq!(slab.remove_with(key, |value| value[99]), None);
+    /// ```
+    #[inline]
+    pub fn remove_with<R>(&mut self, key: Key<T>, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let slot = self.slots.get_mut(key.index())?;
+        let Content::Occupied(value) = &mut slot.content else { return None };
+        if slot.generation != key.generation {
+            return None;
+        }
+        let taken = take(value);
+        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+        slot.content = Content::Vacant(self.vacant);
+        self.vacant = key.index;
+        self.len -= 1;
+        Some(taken)
+    }
+
     /// The value of `key`; `None` if the key is stale.
+    #[inline]
     pub fn get(&self, key: Key<T>) -> Option<&T> {
         match self.slots.get(key.index())? {
             Slot { generation, content: Content::Occupied(value) } if *generation == key.generation => {
@@ -105,6 +137,7 @@ impl<T> Slab<T> {
     }
 
     /// The value of `key`, to be changed; `None` if the key is stale.
+    #[inline]
     pub fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         match self.slots.get_mut(key.index())? {
             Slot { generation, content: Content::Occupied(value) } if *generation == key.generation => {

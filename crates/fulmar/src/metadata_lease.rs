@@ -31,7 +31,18 @@ impl MetadataShelf {
         state.lent += 1;
         let map = state.maps.pop().unwrap_or_default();
         drop(state);
-        MetadataLease { map: Some(map), home: Some(self.clone()) }
+        MetadataLease { map: Some(map), home: Some(self.clone()), shared: None }
+    }
+
+    #[inline(never)]
+    fn take_back(&self, map: Option<Box<MetadataMap>>) {
+        let Some(mut map) = map else { return };
+        map.clear();
+        let mut state = lock(&self.state);
+        state.lent -= 1;
+        if state.maps.len() < SHELF_MAPS_MAX {
+            state.maps.push(map);
+        }
     }
 
     /// How many maps are on the way with requests and responses.
@@ -55,50 +66,71 @@ impl MetadataShelf {
 pub(crate) struct MetadataLease {
     map: Option<Box<MetadataMap>>,
     home: Option<Arc<MetadataShelf>>,
+    /// What many calls have in common, and none of them may change: it is copied before it is written to.
+    shared: Option<Arc<MetadataMap>>,
 }
 
 impl MetadataLease {
+    /// What other calls have too.
+    pub(crate) const fn shared(map: Arc<MetadataMap>) -> Self {
+        Self { map: None, home: None, shared: Some(map) }
+    }
+
     pub(crate) fn get(&self) -> &MetadataMap {
-        self.map.as_deref().unwrap_or(MetadataMap::EMPTY)
+        self.map.as_deref().or(self.shared.as_deref()).unwrap_or(MetadataMap::EMPTY)
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut MetadataMap {
-        self.map.get_or_insert_with(Box::default)
+        let shared = self.shared.take();
+        self.map.get_or_insert_with(|| shared.map(|shared| Box::new((*shared).clone())).unwrap_or_default())
     }
 
     /// The map, which does not come back.
     pub(crate) fn into_map(mut self) -> MetadataMap {
-        self.map.as_deref_mut().map(std::mem::take).unwrap_or_default()
+        std::mem::take(self.get_mut())
     }
 }
 
 impl From<MetadataMap> for MetadataLease {
     fn from(map: MetadataMap) -> Self {
-        Self { map: (!map.is_empty()).then(|| Box::new(map)), home: None }
+        Self { map: (!map.is_empty()).then(|| Box::new(map)), home: None, shared: None }
     }
 }
 
 impl Drop for MetadataLease {
+    #[inline]
     fn drop(&mut self) {
-        if let (Some(mut map), Some(home)) = (self.map.take(), self.home.take()) {
-            map.clear();
-            let mut state = lock(&home.state);
-            state.lent -= 1;
-            if state.maps.len() < SHELF_MAPS_MAX {
-                state.maps.push(map);
-            }
+        if let Some(home) = self.home.take() {
+            home.take_back(self.map.take());
         }
     }
 }
 
 impl Clone for MetadataLease {
     fn clone(&self) -> Self {
-        Self { map: self.map.clone(), home: None }
+        Self { map: self.map.clone(), home: None, shared: self.shared.clone() }
     }
 }
 
 impl std::fmt::Debug for MetadataLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.get().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_is_copied_before_it_is_written_to() {
+        let mut map = MetadataMap::new();
+        map.append("x-kind", "test").expect("legal");
+        let shared = Arc::new(map);
+        let mut lease = MetadataLease::shared(shared.clone());
+        let other = lease.clone();
+        lease.get_mut().append("x", "1").expect("legal");
+        assert_eq!((lease.get().len(), other.get().len(), shared.len()), (2, 1, 1));
+        assert_eq!((lease.into_map().len(), other.into_map().len(), shared.len()), (2, 1, 1));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 
 use fulmar_base::{DeadlineHeap, DeadlineKey, Holding, Instant, Key, Pool, Slab};
 use fulmar_http2::{Connection, StreamKey};
@@ -31,6 +32,8 @@ pub struct Call {
     pub(crate) message: u64,
     /// The metadata that opened the other side, until it is taken.
     pub(crate) metadata: MetadataMap,
+    /// Server: the same, of a request whose headers were read before; `metadata` is empty then.
+    pub(crate) shared_metadata: Option<Arc<MetadataMap>>,
     pub(crate) deadline: Option<Instant>,
     deadline_key: Option<DeadlineKey>,
     pub(crate) outbound: Outbound,
@@ -205,6 +208,7 @@ pub(crate) struct NewCall {
     pub(crate) outbound: Outbound,
     pub(crate) deadline: Option<Instant>,
     pub(crate) metadata: MetadataMap,
+    pub(crate) shared_metadata: Option<Arc<MetadataMap>>,
     pub(crate) trailers: MetadataMap,
     pub(crate) encoding: Option<EncodingId>,
     pub(crate) sends: Option<Choice>,
@@ -226,6 +230,7 @@ impl Calls {
             peer_accepts: new.peer_accepts,
             message: 0,
             metadata: new.metadata,
+            shared_metadata: new.shared_metadata,
             deadline: new.deadline,
             deadline_key: new.deadline.map(|at| deadlines.insert(at, key)),
             outbound: new.outbound,
@@ -240,25 +245,48 @@ impl Calls {
     }
 
     /// The call with this key.
+    #[inline]
     pub(crate) fn get(&self, key: CallKey) -> Option<&Call> {
         self.slots.get(key)
     }
 
     /// The call with this key, to change it.
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
         self.slots.get_mut(key)
     }
 
     /// The key of the call on this stream.
+    #[inline]
     pub(crate) fn on_stream(&self, connection: &Connection, stream: StreamKey) -> Option<CallKey> {
         self.with_user(stream, connection.user(stream)?)
     }
 
     /// The key of the call on a stream that is gone, into which `user` had been written.
+    #[inline]
     pub(crate) fn with_user(&self, stream: StreamKey, user: u64) -> Option<CallKey> {
         let key = CallKey::from_u64(user);
-        self.slots.get(key).filter(|call| call.stream == stream)?;
-        Some(key)
+        self.slots.get(key).is_some_and(|call| call.stream == stream).then_some(key)
+    }
+
+    /// A message that is not compressed has arrived, whole, in so many bytes, prefix included. False, and nothing counted, if the call
+    /// cannot have got such a message: it has ended, or is in the middle of one, or its messages are to be looked at first.
+    #[inline]
+    pub(crate) fn has_received_whole(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) -> bool {
+        let Some(call) = self.slots.get_mut(key) else { return false };
+        if call.inbound != Inbound::Messages || call.encoding.is_some() || call.deframer.is_midway() {
+            return false;
+        }
+        call.credit.received(bytes);
+        call.credit.handed_over(bytes, bytes);
+        pool.hold_for(&mut self.held, bytes);
+        true
+    }
+
+    /// Whether the call goes on, and no message has begun.
+    pub(crate) fn is_between_messages(&self, key: CallKey) -> bool {
+        let call = self.slots.get(key);
+        call.is_some_and(|call| call.inbound == Inbound::Messages && !call.deframer.is_midway())
     }
 
     /// Bytes of a call have arrived.
@@ -305,13 +333,19 @@ impl Calls {
 
     /// Removes a call and recycles what it held.
     pub(crate) fn remove(&mut self, pool: &mut Pool, key: CallKey) {
-        let Some(mut call) = self.slots.remove(key) else { return };
-        call.deframer.clear(pool);
-        let held = call.credit.let_go();
-        pool.unhold_for(&mut self.held, held);
-        self.give_map(mem::take(&mut call.metadata));
-        self.give_map(mem::take(&mut call.trailers));
-        if let Some(deadline) = call.deadline_key {
+        let held = &mut self.held;
+        let left = self.slots.remove_with(key, |call| {
+            call.deframer.clear(pool);
+            let bytes = call.credit.let_go();
+            if bytes > 0 {
+                pool.unhold_for(held, bytes);
+            }
+            (mem::take(&mut call.metadata), mem::take(&mut call.trailers), call.deadline_key)
+        });
+        let Some((metadata, trailers, deadline)) = left else { return };
+        self.give_map(metadata);
+        self.give_map(trailers);
+        if let Some(deadline) = deadline {
             self.deadlines.remove(deadline);
         }
     }
@@ -328,6 +362,7 @@ impl Calls {
     }
 
     /// The next call to report as over.
+    #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<CallKey> {
         loop {
             let key = self.ended.pop_front()?;
@@ -399,7 +434,10 @@ impl Calls {
     pub(crate) fn metadata_memory(&self) -> usize {
         let of_calls = self.slots.iter().map(|(_, call)| {
             let status = call.status.as_ref().map_or(0, |status| status.message().len());
-            call.metadata.memory_bytes() + call.trailers.memory_bytes() + status
+            // What others hold too is counted with the readings.
+            let shared = call.shared_metadata.as_ref().filter(|map| Arc::strong_count(map) == 1);
+            let shared = shared.map_or(0, |map| map.memory_bytes());
+            call.metadata.memory_bytes() + shared + call.trailers.memory_bytes() + status
         });
         of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<MetadataMap>()
     }

@@ -88,19 +88,59 @@ impl End {
         }
     }
 
-    /// Takes in a DATA frame, or the end of a stream without one; [`End::next_piece`] hands out what is in it.
-    pub(crate) fn on_data<'i>(&mut self, input: &Input<'i>, stream: StreamKey, bytes: &'i [u8], end: bool) {
-        if let Some(call) = self.calls.on_stream(&self.connection, stream) {
-            input.set_aside(bytes);
-            self.open_frame = Some(OpenFrame { call, end });
+    /// Takes in a DATA frame, or the end of a stream without one. Of a frame that is one plain message it gives that message;
+    /// [`End::next_piece`] hands out what else there is.
+    #[inline]
+    pub(crate) fn on_data<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        stream: StreamKey,
+        bytes: &'i [u8],
+        end: bool,
+    ) -> Option<Piece<'i>> {
+        let call = self.calls.on_stream(&self.connection, stream)?;
+        if let Some((&[0, a, b, c, d], message)) = bytes.split_first_chunk::<PREFIX_LEN>()
+            && message.len() == u32::from_be_bytes([a, b, c, d]) as usize
+            && message.len() <= self.receive_message_bytes_max
+            && self.calls.has_received_whole(env.pool, call, bytes.len())
+        {
+            if end || self.is_exhausted(env.pool) {
+                self.open_frame = Some(OpenFrame { call, end });
+            }
+            return Some(Piece::Message { call, body: Body::Lent(message) });
         }
+        input.set_aside(bytes);
+        self.open_frame = Some(OpenFrame { call, end });
+        None
     }
 
     /// The next piece of the open DATA frame.
+    #[inline]
     pub(crate) fn next_piece<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Piece<'i>> {
-        let Some(OpenFrame { call, end }) = self.open_frame else {
-            return self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status });
-        };
+        match self.open_frame {
+            Some(frame) => self.cut(env, input, frame),
+            None if self.held.sheds() => {
+                self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status })
+            }
+            None => None,
+        }
+    }
+
+    fn cut<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        OpenFrame { call, end }: OpenFrame,
+    ) -> Option<Piece<'i>> {
+        if end
+            && input.is_aside_empty()
+            && !self.is_exhausted(env.pool)
+            && self.calls.is_between_messages(call)
+        {
+            self.open_frame = None;
+            return Some(Piece::End { call });
+        }
         if self.unfolds(call)
             && let Some((call, status)) = self.exhausted(env.pool)
         {
@@ -380,6 +420,15 @@ impl End {
         let Some(slot) = self.calls.get(call) else { return };
         if !self.lost {
             self.connection.reset(env, slot.stream, code);
+        }
+        self.calls.end(call);
+    }
+
+    /// Ends a call whose answer is there, and has it reported: a server that waits for more of the request need not (RFC 9113 §8.1).
+    pub(crate) fn close(&mut self, env: &mut Env<'_>, call: CallKey) {
+        let Some(slot) = self.calls.get(call) else { return };
+        if !self.lost && !self.connection.forget(env, slot.stream) {
+            self.connection.reset(env, slot.stream, ErrorCode::NoError);
         }
         self.calls.end(call);
     }

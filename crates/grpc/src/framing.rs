@@ -103,7 +103,9 @@ impl Deframer {
     /// Gives up the message in progress and gives its memory back.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.prefix_len = 0;
-        pool.give(mem::take(&mut self.block));
+        if self.block.memory_bytes() > 0 {
+            pool.give(mem::take(&mut self.block));
+        }
     }
 
     /// Keeps the beginning of a body that holds no messages, up to `bytes_max`; whether there is room for more.

@@ -292,6 +292,32 @@ pub(crate) struct Answer {
     pub(crate) fault: Option<Status>,
 }
 
+/// What most answers say, and nothing besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usual {
+    /// Messages in this encoding follow.
+    Headers { encoding: Option<EncodingId> },
+    /// All is well.
+    Ok,
+}
+
+impl Answer {
+    /// What it says, if that is usual.
+    #[inline]
+    pub(crate) fn usual(&self) -> Option<Usual> {
+        if self.fault.is_some() || self.unknown_encoding.is_some() {
+            return None;
+        }
+        match &self.status {
+            None if self.http_status == 200 && self.is_grpc => {
+                Some(Usual::Headers { encoding: self.encoding })
+            }
+            Some(status) if status.is_ok() && status.is_plain() && self.http_status == 0 => Some(Usual::Ok),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a field list of an answer; the metadata in it is added to `metadata`.
 pub(crate) fn read_answer<'f>(
     fields: impl Iterator<Item = Field<'f>>,

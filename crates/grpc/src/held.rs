@@ -61,6 +61,7 @@ impl Held {
 
 impl End {
     /// Whether more is held than should be.
+    #[inline]
     pub(crate) fn is_pressed(&self, pool: &Pool) -> bool {
         self.is_overdrawn(0) || pool.is_overdrawn_by(self.calls.held(), 0)
     }
@@ -158,12 +159,14 @@ impl End {
     }
 
     /// Whether more is held than what is under way may come to.
-    fn is_exhausted(&self, pool: &Pool) -> bool {
+    #[inline]
+    pub(crate) fn is_exhausted(&self, pool: &Pool) -> bool {
         let spare = self.receive_message_bytes_max;
         self.is_overdrawn(spare) || pool.is_overdrawn_by(self.calls.held(), spare)
     }
 
     /// Whether the connection holds so much more than it may.
+    #[inline]
     fn is_overdrawn(&self, spare: usize) -> bool {
         self.calls.held().bytes() > self.held.bytes_max.saturating_add(spare)
     }

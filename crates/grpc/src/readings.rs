@@ -1,5 +1,7 @@
 //! What was made of header sections that a peer sends again and again.
 
+use std::sync::Arc;
+
 use fulmar_http2::KnownSection;
 
 use crate::metadata::MetadataMap;
@@ -17,7 +19,8 @@ const METADATA_BYTES_MAX: usize = 2 * KnownSection::LIST_BYTES_MAX;
 struct Reading<T> {
     serial: u64,
     said: T,
-    metadata: MetadataMap,
+    /// Calls that begin with it share it.
+    metadata: Arc<MetadataMap>,
 }
 
 impl<T> Readings<T> {
@@ -36,6 +39,20 @@ impl<T> Readings<T> {
         Some(&reading.said)
     }
 
+    /// What the section says and its metadata, if it was read before.
+    #[inline]
+    pub(crate) fn share(&self, section: KnownSection) -> Option<(&T, &Arc<MetadataMap>)> {
+        let reading = self.slots.get(section.slot)?.as_ref()?;
+        (reading.serial == section.serial).then_some((&reading.said, &reading.metadata))
+    }
+
+    /// What the section says, if it was read before and has no metadata.
+    #[inline]
+    pub(crate) fn peek(&self, section: KnownSection) -> Option<&T> {
+        let reading = self.slots.get(section.slot)?.as_ref()?;
+        (reading.serial == section.serial && reading.metadata.is_empty()).then_some(&reading.said)
+    }
+
     /// Keeps what was read from a section.
     pub(crate) fn keep(&mut self, section: KnownSection, said: T, metadata: &MetadataMap) {
         if metadata.list_bytes() > METADATA_BYTES_MAX {
@@ -46,13 +63,16 @@ impl<T> Readings<T> {
         }
         let Some(slot) = self.slots.get_mut(section.slot) else { return };
         let mut copy = slot.take().map(|reading| reading.metadata).unwrap_or_default();
-        copy.copy_from(metadata);
+        match Arc::get_mut(&mut copy) {
+            Some(copy) => copy.copy_from(metadata),
+            None => copy = Arc::new(metadata.clone()),
+        }
         *slot = Some(Reading { serial: section.serial, said, metadata: copy });
     }
 
     /// Bytes of memory held, without texts in `T`, which are a part of the section.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let each = |reading: &Reading<T>| reading.metadata.memory_bytes();
+        let each = |reading: &Reading<T>| size_of::<MetadataMap>() + reading.metadata.memory_bytes();
         self.slots.capacity() * size_of::<Option<Reading<T>>>()
             + self.slots.iter().flatten().map(each).sum::<usize>()
     }
@@ -60,7 +80,10 @@ impl<T> Readings<T> {
     /// The most that [`memory_bytes`](Self::memory_bytes) comes to.
     pub(crate) fn memory_bytes_max() -> usize {
         // Twice, since memory that grows takes up to twice what it needs. An entry takes less than it counts in a list.
-        let each = size_of::<Option<Reading<T>>>() + METADATA_BYTES_MAX + KnownSection::LIST_BYTES_MAX;
+        let each = size_of::<Option<Reading<T>>>()
+            + size_of::<MetadataMap>()
+            + METADATA_BYTES_MAX
+            + KnownSection::LIST_BYTES_MAX;
         2 * KnownSection::SLOTS * each
     }
 }
@@ -79,7 +102,15 @@ mod tests {
 
         let mut into = MetadataMap::new();
         assert_eq!(readings.get(section, &mut into), Some(&"nine"));
+        let shared = readings.share(section).map(|(said, metadata)| (*said, metadata.get("x")));
+        assert_eq!(shared, Some(("nine", Some("1"))));
+        assert!(readings.share(KnownSection { slot: 3, serial: 10 }).is_none());
         assert_eq!(into.get("x"), Some("1"));
+        assert_eq!(readings.peek(section), None, "it has metadata");
+        let bare = KnownSection { slot: 1, serial: 11 };
+        readings.keep(bare, "eleven", MetadataMap::EMPTY);
+        assert_eq!(readings.peek(bare), Some(&"eleven"));
+        assert_eq!(readings.peek(KnownSection { slot: 1, serial: 12 }), None);
         assert_eq!(readings.get(KnownSection { slot: 3, serial: 10 }, &mut into), None);
         assert_eq!(readings.get(KnownSection { slot: 2, serial: 9 }, &mut into), None);
         assert_eq!(readings.get(KnownSection { slot: 4, serial: 9 }, &mut into), None);

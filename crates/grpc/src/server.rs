@@ -208,15 +208,27 @@ impl Server {
 
     /// The metadata of the request; empty after [`take_metadata`](Self::take_metadata) and for a call that is over.
     pub fn metadata(&self, call: CallKey) -> &MetadataMap {
-        self.end.calls.get(call).map_or(MetadataMap::EMPTY, |slot| &slot.metadata)
+        self.end.calls.get(call).map_or(MetadataMap::EMPTY, |slot| match &slot.shared_metadata {
+            Some(shared) => shared,
+            None => &slot.metadata,
+        })
     }
 
     /// Swaps the metadata of the request into `into`, whose memory serves a later call.
     pub fn take_metadata(&mut self, call: CallKey, into: &mut MetadataMap) {
         into.clear();
         if let Some(slot) = self.end.calls.get_mut(call) {
-            mem::swap(&mut slot.metadata, into);
+            match slot.shared_metadata.take() {
+                Some(shared) => into.copy_from(&shared),
+                None => mem::swap(&mut slot.metadata, into),
+            }
         }
+    }
+
+    /// Takes the metadata of the request without a copy, where that is possible: where the client sends the same again and again.
+    /// Otherwise it is to be [taken](Self::take_metadata).
+    pub fn share_metadata(&mut self, call: CallKey) -> Option<Arc<MetadataMap>> {
+        self.end.calls.get_mut(call)?.shared_metadata.take()
     }
 
     /// The application took a message of `message_bytes` ([`Body::len`](crate::Body::len)): the client may send as much

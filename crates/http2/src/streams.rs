@@ -3,7 +3,8 @@ use std::collections::VecDeque;
 use fulmar_base::Slab;
 
 use crate::scheduler::SendQueue;
-use crate::stream::{Stream, StreamKey};
+use crate::stream::{State, Stream, StreamKey};
+use crate::waiting::Waiting;
 
 /// The open streams of a connection, by key and by id, and the queue of those that wait to send.
 ///
@@ -15,11 +16,21 @@ pub(crate) struct Streams {
     slab: Slab<Stream>,
     by_id: VecDeque<(u32, StreamKey)>,
     queue: SendQueue,
+    /// The stream that was found or opened last, if it is still there: frames of one stream come one behind the other.
+    recent: Option<(u32, StreamKey)>,
+}
+
+/// What is left of a stream that was removed.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Removed {
+    pub(crate) id: u32,
+    pub(crate) state: State,
+    pub(crate) user: u64,
 }
 
 impl Streams {
     pub(crate) const fn new() -> Self {
-        Self { slab: Slab::new(), by_id: VecDeque::new(), queue: SendQueue::new() }
+        Self { slab: Slab::new(), by_id: VecDeque::new(), queue: SendQueue::new(), recent: None }
     }
 
     /// Adds a stream whose id is above all others.
@@ -28,28 +39,55 @@ impl Streams {
         debug_assert!(self.by_id.back().is_none_or(|&(last, _)| last < id), "ids rise");
         let key = self.slab.insert(stream);
         self.by_id.push_back((id, key));
+        self.recent = Some((id, key));
         key
     }
 
-    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<Stream> {
-        self.queue.remove(&mut self.slab, key);
-        let stream = self.slab.remove(key)?;
-        if let Some(position) = self.position(stream.id) {
-            self.by_id.remove(position);
+    /// Removes a stream, and gives what waits on it.
+    pub(crate) fn remove(&mut self, key: StreamKey) -> Option<(Removed, Option<Box<Waiting>>)> {
+        if self.slab.get(key)?.queued {
+            self.queue.remove(&mut self.slab, key);
         }
-        Some(stream)
+        let removed = self.slab.remove_with(key, |stream| {
+            (Removed { id: stream.id, state: stream.state, user: stream.user }, stream.waiting.take())
+        })?;
+        let id = removed.0.id;
+        match self.by_id.front() {
+            Some(&(first, _)) if first == id => drop(self.by_id.pop_front()),
+            _ => {
+                if let Some(position) = self.position(id) {
+                    self.by_id.remove(position);
+                }
+            }
+        }
+        if self.recent.is_some_and(|(recent, _)| recent == id) {
+            self.recent = None;
+        }
+        Some(removed)
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: StreamKey) -> Option<&Stream> {
         self.slab.get(key)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.slab.get_mut(key)
     }
 
-    pub(crate) fn find(&self, id: u32) -> Option<StreamKey> {
-        self.position(id).and_then(|position| self.at(position))
+    #[inline]
+    pub(crate) fn find(&mut self, id: u32) -> Option<StreamKey> {
+        match self.recent {
+            Some((recent, key)) if recent == id => Some(key),
+            _ => self.search(id),
+        }
+    }
+
+    fn search(&mut self, id: u32) -> Option<StreamKey> {
+        let key = self.position(id).and_then(|position| self.at(position))?;
+        self.recent = Some((id, key));
+        Some(key)
     }
 
     pub(crate) fn len(&self) -> usize {

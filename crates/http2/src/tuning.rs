@@ -156,7 +156,19 @@ impl Tuner {
     }
 
     /// DATA has arrived. Gives the payload of the PING that is to be sent, if a probe begins with it.
+    #[inline]
     pub(crate) fn on_data(
+        &mut self,
+        stream: StreamKey,
+        bytes: usize,
+        windows: (u32, u32),
+        now: Instant,
+    ) -> Option<[u8; 8]> {
+        if matches!(self.state, State::Idle) { None } else { self.look_at(stream, bytes, windows, now) }
+    }
+
+    #[inline(never)]
+    fn look_at(
         &mut self,
         stream: StreamKey,
         bytes: usize,

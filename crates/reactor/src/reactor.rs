@@ -217,13 +217,19 @@ impl<H: Host> Reactor<H> {
         self.core.inbox.swap(&mut items);
         let some = !items.is_empty();
         for item in items.drain(..) {
-            self.core.bench.tick();
             match item {
-                Item::Letter(letter) => self.host.on_letter(&mut self.core, letter),
+                Item::Letter(letter) => {
+                    self.core.bench.tick();
+                    self.host.on_letter(&mut self.core, letter);
+                }
                 Item::Wake(waker) => {
                     waker.dequeued();
                     match waker.target {
-                        Target::Connection(key, task) => self.core.wake(key, task),
+                        Target::Connection(key, task) => {
+                            self.core.bench.tick();
+                            self.core.wake(key, task);
+                        }
+                        // Those only take note.
                         Target::Local(index) => self.core.tasks.wake(index),
                         Target::Root if self.core.root == Root::Absent => {}
                         Target::Root => self.core.root = Root::Woken,

@@ -111,9 +111,11 @@ impl<T: Payload> Streaming<T> {
             }
             decode(message, body, &mut arena)
         });
-        self.cell.lock().arena = arena;
-        let Some((decoded, length)) = taken else { return Ok(false) };
-        self.cell.taken(length);
+        let Some((decoded, length)) = taken else {
+            self.cell.lock().arena = arena;
+            return Ok(false);
+        };
+        self.cell.taken(length, arena);
         if let Err(mut status) = decoded {
             self.ended = true;
             if hooks.is_some_and(|hooks| hooks.side() == Side::Caller) {

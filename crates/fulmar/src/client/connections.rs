@@ -1,7 +1,7 @@
 //! The client connections of one reactor: one for each channel that made calls on it.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Add;
@@ -28,7 +28,8 @@ const MOVES_MAX: u32 = 16;
 /// All channels that this reactor has seen, with their connections.
 #[derive(Default)]
 pub(crate) struct Connections {
-    channels: HashMap<u64, ChannelState>,
+    /// By the number of the channel. Each call looks here, and there are few: to hash costs more than to compare.
+    channels: BTreeMap<u64, ChannelState>,
 }
 
 struct ChannelState {
@@ -180,7 +181,7 @@ impl Connections {
 
     /// The reactor ends: channels need not tell it of their end any more.
     pub(crate) fn leave(&mut self, mailbox: &Mailbox<Letter>) {
-        for (_, channel) in self.channels.drain() {
+        for channel in std::mem::take(&mut self.channels).into_values() {
             channel.spec.leave(mailbox);
         }
     }

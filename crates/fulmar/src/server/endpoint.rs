@@ -18,6 +18,7 @@ use super::router::Router;
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
 use crate::counts::Counts;
 use crate::handling::Handling;
+use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::request::CallContext;
 
@@ -146,7 +147,9 @@ impl ServerEndpoint {
             encoding: self.grpc.encoding(key).cloned(),
             ..CallContext::default()
         };
-        if !self.grpc.metadata(key).is_empty() {
+        if let Some(shared) = self.grpc.share_metadata(key) {
+            context.metadata = MetadataLease::shared(shared);
+        } else if !self.grpc.metadata(key).is_empty() {
             context.metadata = router.shelf.lease();
             self.grpc.take_metadata(key, context.metadata.get_mut());
         }

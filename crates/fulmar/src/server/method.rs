@@ -253,9 +253,9 @@ where
         };
         let context = slot.context.take().unwrap_or_default();
         let parts = Parts { message, context, cell: slot.cell.clone() };
-        let future = caught(HANDLER, || (self.make)(parts))?;
-        slot.future.get_or_insert_with(|| Box::pin(None)).set(Some(future));
-        Ok(())
+        let future = slot.future.get_or_insert_with(|| Box::pin(None));
+        // Made where it stays: futures are large.
+        caught(HANDLER, || future.set(Some((self.make)(parts))))
     }
 
     fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()> {

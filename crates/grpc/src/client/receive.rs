@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::encoding::Encodings;
 use crate::end::Piece;
 use crate::event::Event;
-use crate::headers::{self, Answer};
+use crate::headers::{self, Answer, Usual};
 use crate::metadata::MetadataMap;
 use crate::readings::Readings;
 use crate::status::Status;
@@ -30,8 +30,8 @@ impl Client {
                 self.on_headers(env, call, end)
             }
             StreamEvent::Data { stream, bytes, end } => {
-                self.on_data(env, input, stream, bytes, end);
-                None
+                let piece = self.on_data(env, input, stream, bytes, end)?;
+                self.on_piece(env, piece)
             }
             StreamEvent::Reset { stream, user, code, unprocessed, text } => {
                 let call = self.end.calls.with_user(stream, user)?;
@@ -85,6 +85,24 @@ impl Client {
 
     fn on_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
         let slot = self.end.calls.get_mut(call).filter(|slot| slot.inbound != Inbound::Ended)?;
+        let known = self.end.connection.known_section();
+        match known.and_then(|section| self.readings.peek(section)?.usual()) {
+            Some(Usual::Headers { encoding }) if !end && slot.inbound == Inbound::Headers => {
+                slot.inbound = Inbound::Messages;
+                slot.encoding = encoding;
+                Some(Event::Headers { call })
+            }
+            Some(Usual::Ok) if end && slot.inbound == Inbound::Messages && !slot.deframer.is_midway() => {
+                self.finish(env, call, Status::default());
+                None
+            }
+            _ => self.on_unusual_headers(env, call, end),
+        }
+    }
+
+    #[inline(never)]
+    fn on_unusual_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
+        let slot = self.end.calls.get_mut(call)?;
         let section = (&self.end.connection, &self.end.encodings);
         if end {
             let answer = read_answer(section, &mut self.readings, &mut slot.trailers);
@@ -155,24 +173,38 @@ impl Client {
         stream: StreamKey,
         bytes: &'i [u8],
         end: bool,
-    ) {
-        let call = self.call_on(stream);
-        match call.and_then(|call| Some((call, self.end.calls.get_mut(call)?))) {
-            Some((call, slot)) if slot.inbound == Inbound::Headers => {
+    ) -> Option<Piece<'i>> {
+        let call = self.call_on(stream)?;
+        match self.end.calls.get(call).map(|slot| slot.inbound) {
+            Some(Inbound::Headers | Inbound::Foreign) => {
+                self.on_stray_data(env, call, bytes, end);
+                None
+            }
+            _ => self.end.on_data(env, input, stream, bytes, end),
+        }
+    }
+
+    /// DATA that holds no messages of an answer.
+    #[cold]
+    fn on_stray_data(&mut self, env: &mut Env<'_>, call: CallKey, bytes: &[u8], end: bool) {
+        match self.end.calls.get_mut(call) {
+            Some(slot) if slot.inbound == Inbound::Headers => {
                 let status = Status::new(Code::Internal, "DATA in front of the headers of the answer");
                 self.abort(env, call, status, ErrorCode::ProtocolError);
             }
-            Some((call, slot)) if slot.inbound == Inbound::Foreign => {
+            Some(slot) => {
+                let stream = slot.stream;
                 let has_room = slot.deframer.quote(env.pool, bytes, self.quoted_body_bytes_max);
                 self.end.connection.release(env, stream, bytes.len());
                 if end || !has_room {
                     self.finish_without_status(env, call);
                 }
             }
-            _ => self.end.on_data(input, stream, bytes, end),
+            None => {}
         }
     }
 
+    #[cold]
     fn on_reset(&mut self, env: &mut Env<'_>, call: CallKey, code: ErrorCode, unprocessed: bool, text: &str) {
         let Some(slot) = self.end.calls.get_mut(call) else { return };
         slot.unprocessed = unprocessed;
@@ -207,8 +239,7 @@ impl Client {
         if too_late {
             slot.trailers.clear();
         }
-        // Nothing if both directions have ended; else the server need not wait for the rest (RFC 9113 §8.1).
-        self.end.reset(env, call, ErrorCode::NoError);
+        self.end.close(env, call);
     }
 
     fn call_on(&self, stream: StreamKey) -> Option<CallKey> {

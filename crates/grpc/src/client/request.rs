@@ -248,6 +248,7 @@ impl Client {
             outbound: Outbound::Messages,
             deadline: start.deadline,
             metadata: self.end.calls.take_map(),
+            shared_metadata: None,
             trailers: self.end.calls.take_map(),
             encoding: None,
             sends,

@@ -148,12 +148,25 @@ impl Encodings {
     /// # Errors
     ///
     /// [`UnknownEncoding`] if this end knows none of the name asked for, or none at all.
+    #[inline]
     pub fn choose(
         &self,
         compression: &Compression,
         peer: PeerAccepts,
     ) -> Result<Option<Choice>, UnknownEncoding> {
         let entries = self.entries();
+        if entries.is_empty() && matches!(compression, Compression::Default | Compression::Off) {
+            return Ok(None);
+        }
+        self.choose_among(entries, compression, peer)
+    }
+
+    fn choose_among(
+        &self,
+        entries: &[Entry],
+        compression: &Compression,
+        peer: PeerAccepts,
+    ) -> Result<Option<Choice>, UnknownEncoding> {
         let sends = |(index, entry): &(usize, &Entry)| peer.has(*index) && entry.sends.is_some();
         let first_sent = entries.iter().enumerate().find(sends);
         let (found, always) = match compression {

@@ -1,5 +1,7 @@
 //! What a server does with what it receives.
 
+use std::sync::Arc;
+
 use fulmar_base::{Env, Input, Instant};
 use fulmar_http2::{ErrorCode, Event as StreamEvent, StreamKey};
 
@@ -30,12 +32,12 @@ impl Server {
                     return self.begin(env, input, stream, end);
                 }
                 // Trailers of a request: gRPC gives them no meaning besides the end.
-                self.end.on_data(input, stream, &[], end);
-                None
+                let piece = self.end.on_data(env, input, stream, &[], end)?;
+                self.on_piece(env, piece)
             }
             StreamEvent::Data { stream, bytes, end } => {
-                self.end.on_data(input, stream, bytes, end);
-                None
+                let piece = self.end.on_data(env, input, stream, bytes, end)?;
+                self.on_piece(env, piece)
             }
             StreamEvent::Reset { stream, user, code, .. } => {
                 let call = self.end.calls.with_user(stream, user)?;
@@ -94,9 +96,19 @@ impl Server {
             self.end.connection.reset(env, stream, ErrorCode::RefusedStream);
             return None;
         }
-        let mut metadata = self.end.calls.take_map();
-        let read = self.read_request(&mut metadata);
-        let admitted = read.and_then(|request| self.ask(&request, &metadata).map(|()| request));
+        let (mut metadata, mut shared) = (MetadataMap::new(), None);
+        let read = match self.read_before() {
+            Some((request, map)) => {
+                shared = (!map.is_empty()).then_some(map);
+                Ok(request)
+            }
+            None => {
+                metadata = self.end.calls.take_map();
+                self.read_request(&mut metadata)
+            }
+        };
+        let admitted = read
+            .and_then(|request| self.ask(&request, shared.as_deref().unwrap_or(&metadata)).map(|()| request));
         let request = match admitted {
             Ok(request) => request,
             Err(refusal) => {
@@ -116,6 +128,7 @@ impl Server {
             outbound: Outbound::Headers,
             deadline,
             metadata,
+            shared_metadata: shared,
             trailers: MetadataMap::new(),
             encoding: request.encoding,
             sends,
@@ -123,17 +136,22 @@ impl Server {
         };
         let call = self.end.calls.insert(&mut self.end.connection, new);
         if end {
-            self.end.on_data(input, stream, &[], true);
+            // Never a message.
+            let _ = self.end.on_data(env, input, stream, &[], true);
         }
         Some(Event::Begin { call, method: request.method, deadline })
+    }
+
+    /// What the header section in hand asks for, if it was read before.
+    #[inline]
+    fn read_before(&self) -> Option<(Request, Arc<MetadataMap>)> {
+        let (request, metadata) = self.readings.share(self.end.connection.known_section()?)?;
+        Some((*request, metadata.clone()))
     }
 
     /// What the header section in hand asks for.
     fn read_request(&mut self, metadata: &mut MetadataMap) -> Result<Request, Refusal> {
         let known = self.end.connection.known_section();
-        if let Some(request) = known.and_then(|section| self.readings.get(section, metadata)) {
-            return Ok(*request);
-        }
         let fields = self.end.connection.fields();
         let (routes, encodings) = (&self.routes, &self.end.encodings);
         let request = headers::read_request(fields, routes, &self.content_subtype, encodings, metadata)?;

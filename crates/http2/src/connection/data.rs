@@ -6,7 +6,7 @@ use super::Connection;
 use super::receive::Found;
 use crate::flow::WINDOW_INITIAL;
 use crate::frame::{self, Head, flag};
-use crate::stream::{Section, Stream, StreamKey};
+use crate::stream::{Section, State, Stream, StreamKey};
 use crate::{Error, ErrorCode, Event};
 
 impl Connection {
@@ -26,14 +26,16 @@ impl Connection {
 
     /// DATA counts against the connection whatever becomes of it, and is credited there at once: what bounds memory is the window
     /// of each stream, so that a stream which nobody reads stops no other.
+    #[inline]
     pub(super) fn on_data<'i>(
         &mut self,
         env: &mut Env<'_>,
         head: Head,
         payload: &'i [u8],
     ) -> Result<Option<Event<'i>>, Error> {
+        let end = head.has(flag::END_STREAM);
         let found = self.find(head.stream_id);
-        let forced = self.uses_up_a_window(found, head.length);
+        let forced = !end && self.uses_up_a_window(found, head.length);
         self.receive_window.receive(head.length).map_err(|_| {
             Error::peer(ErrorCode::FlowControlError, "DATA beyond the window of the connection")
         })?;
@@ -43,7 +45,7 @@ impl Connection {
             self.tuner.on_connection_credit(self.receive_window.size(), increment, env.now);
         }
         let content = frame::strip_padding(&head, payload)?;
-        if !head.has(flag::END_STREAM) {
+        if !end {
             self.budgets.on_data_received(env.now, content.len(), forced)?;
         }
         match found {
@@ -53,6 +55,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn on_stream_data<'i>(
         &mut self,
         env: &mut Env<'_>,
@@ -78,10 +81,21 @@ impl Connection {
         }
         let discarding = stream.discarding.is_some();
         if end {
-            self.end_remote(key);
+            stream.state.end_remote();
+            if stream.state == State::Closed {
+                self.ended.push_back(key);
+            }
         }
         if !discarding {
-            self.hold(env, key, head.length, content.len());
+            // What goes to the application waits for its release; padding, which does not, is credited.
+            stream.held_bytes += content.len() as u32;
+            if head.length > content.len() {
+                stream.credit(env, (head.length - content.len()) as u32, 0);
+            }
+            let windows = (stream.receive_window.size(), self.receive_window.size());
+            if let Some(probe) = self.tuner.on_data(key, head.length, windows, env.now) {
+                frame::ping(probe, false, env.out.bytes_mut());
+            }
         }
         let silent = discarding || content.is_empty() && !end;
         Ok((!silent).then_some(Event::Data { stream: key, bytes: content, end }))
@@ -92,19 +106,6 @@ impl Connection {
         let stream = if let Found::Open(key) = found { self.streams.get(key) } else { None };
         self.receive_window.is_used_up_by(length)
             || stream.is_some_and(|stream| stream.receive_window.is_used_up_by(length))
-    }
-
-    /// Takes note of DATA that goes to the application, and credits its padding, which does not.
-    fn hold(&mut self, env: &mut Env<'_>, key: StreamKey, length: usize, content: usize) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.held_bytes += content as u32;
-        if length > content {
-            stream.credit(env, (length - content) as u32, 0);
-        }
-        let windows = (stream.receive_window.size(), self.receive_window.size());
-        if let Some(probe) = self.tuner.on_data(key, length, windows, env.now) {
-            frame::ping(probe, false, env.out.bytes_mut());
-        }
     }
 
     /// The window that a stream is opened with. Until the peer has acknowledged our SETTINGS it may go by the protocol's own

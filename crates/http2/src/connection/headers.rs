@@ -13,7 +13,7 @@ use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
 use crate::known::Kind;
 use crate::section::{Plain, list_bytes};
-use crate::stream::{Section, Stream, StreamKey};
+use crate::stream::{Section, State, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::tuning::Pace;
 use crate::validate::{Malformed, Status};
@@ -81,6 +81,16 @@ impl Connection {
         if head.has(flag::END_HEADERS) {
             return self.on_header_block(env, opening, found, fragment);
         }
+        self.begin_header_block(env, opening, fragment)
+    }
+
+    #[inline(never)]
+    fn begin_header_block(
+        &mut self,
+        env: &mut Env<'_>,
+        opening: Opening,
+        fragment: &[u8],
+    ) -> Result<Option<Event<'static>>, Error> {
         self.check_header_block(fragment.len(), 0)?;
         let mut bytes = env.pool.take(fragment.len());
         bytes.extend_from_slice(fragment);
@@ -136,26 +146,43 @@ impl Connection {
         block: &[u8],
     ) -> Result<Option<Event<'static>>, Error> {
         let kind = self.expected_kind(found, opening);
-        let version = self.decoder.version();
-        self.known_section = match (version, kind) {
-            (Some(version), Some(kind)) => self.known.find(block, version, kind),
-            _ => None,
-        };
-        if self.known_section.is_none() {
-            let limits = self.config.decode_limits();
-            self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
-                fault: Fault::Peer,
-                reach: Reach::Connection,
-                code: ErrorCode::CompressionError,
-                text: Cow::Owned(error.to_string()),
-            })?;
+        self.known_section = None;
+        if let Some(kind) = kind
+            && let Some(version) = self.decoder.version()
+            && let Some(known) = self.known.find(block, version, kind)
+        {
+            self.known_section = Some(known);
+            return match found {
+                Found::Open(key) => self.on_known_headers(env, key, opening),
+                Found::Closed | Found::Idle => self.on_request(env, opening),
+            };
         }
+        self.on_new_block(env, opening, (found, kind), block)
+    }
+
+    /// A header block that has to be decoded and checked.
+    #[inline(never)]
+    fn on_new_block(
+        &mut self,
+        env: &mut Env<'_>,
+        opening: Opening,
+        (found, kind): (Found, Option<Kind>),
+        block: &[u8],
+    ) -> Result<Option<Event<'static>>, Error> {
+        let version = self.decoder.version();
+        let limits = self.config.decode_limits();
+        self.decoder.decode(block, &limits, &mut self.fields).map_err(|error| Error {
+            fault: Fault::Peer,
+            reach: Reach::Connection,
+            code: ErrorCode::CompressionError,
+            text: Cow::Owned(error.to_string()),
+        })?;
         let event = match found {
             Found::Open(key) => self.on_further_headers(env, key, opening)?,
             Found::Closed => self.on_late_headers(env, opening.stream_id).map(|()| None)?,
             Found::Idle => self.on_request(env, opening)?,
         };
-        if let (Some(Event::Headers { .. }), None, Some(kind)) = (&event, self.known_section, kind)
+        if let (Some(Event::Headers { .. }), Some(kind)) = (&event, kind)
             && let Some(version) = version.filter(|_| self.decoder.version() == version)
             && self.is_ordinary(kind)
         {
@@ -231,6 +258,7 @@ impl Connection {
     }
 
     /// Resets a stream that the application has not seen.
+    #[cold]
     fn turn_away(
         &mut self,
         env: &mut Env<'_>,
@@ -243,6 +271,7 @@ impl Connection {
     }
 
     /// Answers a request whose header list is over a limit, and wants no more of it.
+    #[cold]
     fn answer_too_large(
         &mut self,
         env: &mut Env<'_>,
@@ -289,7 +318,32 @@ impl Connection {
         }
     }
 
+    /// A response, or trailers, that is known to be well-formed.
+    #[inline]
+    fn on_known_headers(
+        &mut self,
+        env: &mut Env<'_>,
+        key: StreamKey,
+        opening: Opening,
+    ) -> Result<Option<Event<'static>>, Error> {
+        let end = opening.end_stream;
+        let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
+        let is_unusual = stream.head_request || stream.content_left.is_some() || stream.discarding.is_some();
+        if is_unusual || opening.self_dependent || !stream.state.may_receive() {
+            return self.on_further_headers(env, key, opening);
+        }
+        stream.incoming = Section::Content;
+        if end {
+            stream.state.end_remote();
+            if stream.state == State::Closed {
+                self.ended.push_back(key);
+            }
+        }
+        Ok(Some(Event::Headers { stream: key, end }))
+    }
+
     /// A response, an interim one, or trailers.
+    #[inline(never)]
     fn on_further_headers(
         &mut self,
         env: &mut Env<'_>,
@@ -326,7 +380,10 @@ impl Connection {
         }
         let discarding = stream.discarding.is_some();
         if end {
-            self.end_remote(key);
+            stream.state.end_remote();
+            if stream.state == State::Closed {
+                self.ended.push_back(key);
+            }
         }
         Ok((!discarding).then_some(Event::Headers { stream: key, end }))
     }

@@ -12,6 +12,7 @@ use crate::closed_streams::EndedBy;
 use crate::frame::{self, PREFACE, STREAM_ID_MAX};
 use crate::settings;
 use crate::stream::{State, Stream, StreamKey};
+use crate::streams::Removed;
 use crate::timers::{Timer, Timers};
 use crate::waiting::Waiting;
 use crate::{Error, ErrorCode, Event, Reach};
@@ -96,6 +97,20 @@ impl Connection {
         let Some(ending) = self.streams.get(stream).filter(|stream| !stream.is_ended()) else { return };
         frame::reset_stream(ending.id, code, env.out.bytes_mut());
         self.remove(env, stream);
+    }
+
+    /// Forgets a stream that both ends have ended, instead of waiting for its [`Event::Closed`]. False, and nothing done, if there is
+    /// no such stream, or it goes on.
+    pub fn forget(&mut self, env: &mut Env<'_>, stream: StreamKey) -> bool {
+        if !self.streams.get(stream).is_some_and(Stream::is_ended) {
+            return false;
+        }
+        self.remove(env, stream);
+        self.budgets.resets_received.earn(1);
+        if self.ended.back() == Some(&stream) {
+            self.ended.pop_back();
+        }
+        true
     }
 
     /// Server: ends a stream with RST_STREAM behind the END_STREAM that was sent or waits, unless the client ends it as well by then:
@@ -215,6 +230,7 @@ impl Connection {
             env.pool.give(block.bytes);
         }
         self.events.clear();
+        self.ended.clear();
         self.timers = Timers::default();
         self.failed.get_or_insert_with(|| Error {
             fault: Fault::Local,
@@ -225,10 +241,15 @@ impl Connection {
     }
 
     /// Writes our preface and SETTINGS (RFC 9113 §3.4), once.
+    #[inline]
     pub(super) fn start(&mut self, env: &mut Env<'_>) {
-        if self.started {
-            return;
+        if !self.started {
+            self.write_preface(env);
         }
+    }
+
+    #[cold]
+    fn write_preface(&mut self, env: &mut Env<'_>) {
         self.started = true;
         let out = env.out.bytes_mut();
         if self.role == Role::Client {
@@ -243,6 +264,7 @@ impl Connection {
     }
 
     /// Ends the connection for an error (RFC 9113 §5.4.1).
+    #[cold]
     pub(super) fn fail(&mut self, env: &mut Env<'_>, error: Error) {
         if self.failed.is_none() {
             self.go_away(env, error.code, error.text.as_bytes());
@@ -252,6 +274,7 @@ impl Connection {
     }
 
     /// Ends an open stream for what the peer sent (RFC 9113 §5.4.2).
+    #[cold]
     pub(super) fn stream_error(
         &mut self,
         env: &mut Env<'_>,
@@ -304,8 +327,8 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.state.end_local();
         if stream.state == State::Closed {
-            self.events.push_back(Event::Closed { stream: key, user: 0 });
-        } else {
+            self.ended.push_back(key);
+        } else if stream.discarding.is_some() {
             self.reset_discarding(env, key);
         }
     }
@@ -316,23 +339,14 @@ impl Connection {
         if let Some(code) = stream.discarding {
             stream.reset_sent = true;
             frame::reset_stream(stream.id, code, env.out.bytes_mut());
-            self.events.push_back(Event::Closed { stream: key, user: 0 });
-        }
-    }
-
-    /// The peer's END_STREAM has been read.
-    pub(super) fn end_remote(&mut self, key: StreamKey) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.state.end_remote();
-        if stream.state == State::Closed {
-            self.events.push_back(Event::Closed { stream: key, user: 0 });
+            self.ended.push_back(key);
         }
     }
 
     /// Forgets a stream.
-    pub(super) fn remove(&mut self, env: &mut Env<'_>, key: StreamKey) -> Option<Stream> {
-        let mut stream = self.streams.remove(key)?;
-        if let Some(waiting) = stream.waiting.take() {
+    pub(super) fn remove(&mut self, env: &mut Env<'_>, key: StreamKey) -> Option<Removed> {
+        let (stream, waiting) = self.streams.remove(key)?;
+        if let Some(waiting) = waiting {
             self.take_from_backlog(waiting.bytes());
             self.recycle(env, waiting);
         }
@@ -349,15 +363,17 @@ impl Connection {
 
     /// Memory that serves nothing while no stream is open.
     fn spare_memory(&self) -> usize {
-        let events = self.events.capacity() * size_of::<Event<'static>>();
-        self.streams.memory_bytes() + events + self.fields.memory_bytes() + self.known.memory_bytes()
+        self.streams.memory_bytes()
+            + self.events_memory()
+            + self.fields.memory_bytes()
+            + self.known.memory_bytes()
     }
 
     /// Gives memory back, unless streams have been opened meanwhile.
     fn shrink(&mut self) {
-        if self.streams.len() == 0 && self.events.is_empty() {
+        if self.streams.len() == 0 && !self.has_events() {
             self.streams.shrink();
-            self.events = VecDeque::new();
+            (self.events, self.ended) = (VecDeque::new(), VecDeque::new());
             self.spare = Vec::new();
             self.fields.clear_down_to(0);
             self.known.clear();

@@ -10,8 +10,8 @@ use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
 use crate::known::{KnownSection, KnownSections};
 use crate::limits::Budgets;
 use crate::settings::{self, PeerSettings};
-use crate::stream::{Stream, StreamKey};
-use crate::streams::Streams;
+use crate::stream::StreamKey;
+use crate::streams::{Removed, Streams};
 use crate::timers::Timers;
 use crate::tuning::Tuner;
 use crate::validate::Validator;
@@ -29,7 +29,6 @@ mod transmit;
 
 use headers::{HeaderBlock, TooLargeAnswer};
 use lifecycle::{Departure, Pings};
-use receive::Step;
 
 /// Which end of a connection (RFC 9113 §2.2).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -104,6 +103,9 @@ pub struct Connection {
     budgets: Budgets,
     /// Events that came of something else than the frame in hand.
     events: VecDeque<Event<'static>>,
+    /// Streams that both ends have ended, or that were reset behind their end, and whose [`Event::Closed`] is to be delivered, behind
+    /// all other events of theirs.
+    ended: VecDeque<StreamKey>,
     /// Waiting queues of streams that have ended, for those to come.
     #[allow(
         clippy::vec_box,
@@ -150,6 +152,7 @@ impl Connection {
             timers: Timers::default(),
             budgets: Budgets::new(&config),
             events: VecDeque::new(),
+            ended: VecDeque::new(),
             spare: Vec::new(),
             config,
         }
@@ -171,24 +174,34 @@ impl Connection {
     ) -> Result<Option<Event<'i>>, Error> {
         self.start(env);
         loop {
-            if let Some(event) = self.next_queued(env) {
+            if self.has_events()
+                && let Some(event) = self.next_queued(env)
+            {
                 return Ok(Some(event));
             }
             if let Some(error) = &self.failed {
                 return Err(error.clone());
             }
-            match self.receive(env, input) {
-                Ok(Step::Event(event)) => return Ok(Some(event)),
-                Ok(Step::Silent) => {}
-                Ok(Step::Starved) => return Ok(None),
+            let (head, payload) = match self.next_frame(env, input) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    self.fail(env, error);
+                    continue;
+                }
+            };
+            match self.on_frame(env, head, payload) {
+                Ok(None) => {}
                 Err(error) => self.fail(env, error),
+                happened => return happened,
             }
         }
     }
 
     /// Whether [`next_event`](Self::next_event) has something to say without further input.
+    #[inline]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() || !self.ended.is_empty()
     }
 
     /// The fields of the last [`Event::Headers`], until the next call of [`next_event`](Self::next_event). They are well-formed
@@ -200,6 +213,7 @@ impl Connection {
 
     /// Which section the fields are, if they are among those that the peer sends again and again: what was made of them need not be
     /// made again.
+    #[inline]
     pub fn known_section(&self) -> Option<KnownSection> {
         self.known_section
     }
@@ -226,11 +240,13 @@ impl Connection {
 
     /// The largest frame payload that this end sends, in bytes: what the peer takes, at most
     /// [`Config::frame_bytes_sent_max`].
+    #[inline]
     pub fn max_frame(&self) -> usize {
         self.peer.frame_bytes_max.min(self.config.frame_bytes_sent_max) as usize
     }
 
     /// Stores a number with a stream, for the upper layer to find its own state by. Nothing if the stream has gone.
+    #[inline]
     pub fn set_user(&mut self, stream: StreamKey, user: u64) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.user = user;
@@ -238,6 +254,7 @@ impl Connection {
     }
 
     /// The number that was stored with a stream; 0 if none was.
+    #[inline]
     pub fn user(&self, stream: StreamKey) -> Option<u64> {
         self.streams.get(stream).map(|stream| stream.user)
     }
@@ -269,7 +286,7 @@ impl Connection {
             waiting: self.streams.waiting_memory_bytes()
                 + spare
                 + self.spare.capacity() * size_of::<Box<Waiting>>(),
-            events: self.events.capacity() * size_of::<Event<'static>>(),
+            events: self.events_memory(),
             output: 0,
             unread: 0,
         }
@@ -278,18 +295,24 @@ impl Connection {
     /// The next queued event that is still true. A stream that both ends have ended stays until it is delivered, so that its key
     /// serves for the events before.
     fn next_queued(&mut self, env: &mut Env<'_>) -> Option<Event<'static>> {
-        loop {
-            match self.events.pop_front()? {
+        while let Some(event) = self.events.pop_front() {
+            match event {
                 Event::Writable { stream } if self.streams.get(stream).is_none() => {}
-                Event::Closed { stream, .. } => {
-                    if let Some(Stream { user, .. }) = self.remove(env, stream) {
-                        self.budgets.resets_received.earn(1);
-                        return Some(Event::Closed { stream, user });
-                    }
-                }
                 event => return Some(event),
             }
         }
+        while let Some(stream) = self.ended.pop_front() {
+            if let Some(Removed { user, .. }) = self.remove(env, stream) {
+                self.budgets.resets_received.earn(1);
+                return Some(Event::Closed { stream, user });
+            }
+        }
+        None
+    }
+
+    /// Bytes of memory held by the queues of events.
+    fn events_memory(&self) -> usize {
+        self.events.capacity() * size_of::<Event<'static>>() + self.ended.capacity() * size_of::<StreamKey>()
     }
 }
 

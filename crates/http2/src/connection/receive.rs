@@ -10,15 +10,6 @@ use crate::stream::StreamKey;
 use crate::timers::Timer;
 use crate::{Error, ErrorCode, Event};
 
-/// What came of looking at the input once.
-pub(super) enum Step<'i> {
-    Event(Event<'i>),
-    /// Something was taken from the input that means nothing to the caller.
-    Silent,
-    /// The input ends before the frame does.
-    Starved,
-}
-
 /// What this end knows of a stream id.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Found {
@@ -29,10 +20,16 @@ pub(super) enum Found {
 }
 
 impl Connection {
-    /// Takes one whole frame, or the preface, from the input.
-    pub(super) fn receive<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Result<Step<'i>, Error> {
-        if self.handshake == Handshake::Preface {
-            return self.on_preface(input);
+    /// Takes one whole frame from the input, behind the preface if that is still to come. `None`: the input ends before the frame
+    /// does.
+    #[inline]
+    pub(super) fn next_frame<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+    ) -> Result<Option<(Head, &'i [u8])>, Error> {
+        if self.handshake == Handshake::Preface && !self.on_preface(input)? {
+            return Ok(None);
         }
         let Some(head) = Head::peek(input.remaining()) else { return Ok(self.starve(env, input)) };
         self.check_head(&head)?;
@@ -41,15 +38,34 @@ impl Connection {
         if env.out.len() > self.config.output_bytes_max {
             return Err(Error::calm("output_bytes_max: too much output waits on a peer that does not read"));
         }
-        let event = self.on_frame(env, head, &frame[HEAD_BYTES..])?;
-        Ok(event.map_or(Step::Silent, Step::Event))
+        Ok(Some((head, &frame[HEAD_BYTES..])))
+    }
+
+    #[inline]
+    pub(super) fn on_frame<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        head: Head,
+        payload: &'i [u8],
+    ) -> Result<Option<Event<'i>>, Error> {
+        match head.kind {
+            Kind::Data => self.on_data(env, head, payload),
+            Kind::Headers => self.on_headers(env, head, payload),
+            _ => self.on_other_frame(env, head, payload),
+        }
     }
 
     /// What this end knows of a stream id that the peer has named.
-    pub(super) fn find(&self, id: u32) -> Found {
-        if let Some(key) = self.streams.find(id) {
-            return Found::Open(key);
+    #[inline]
+    pub(super) fn find(&mut self, id: u32) -> Found {
+        match self.streams.find(id) {
+            Some(key) => Found::Open(key),
+            None => self.find_no_longer(id),
         }
+    }
+
+    #[inline(never)]
+    fn find_no_longer(&self, id: u32) -> Found {
         let client_initiated = !id.is_multiple_of(2);
         let used = match self.role {
             Role::Client => id < self.next_id,
@@ -78,29 +94,44 @@ impl Connection {
     }
 
     /// The rest of the frame that has begun, if one has, must arrive in time.
-    fn starve<'i>(&mut self, env: &Env<'_>, input: &Input<'i>) -> Step<'i> {
+    #[inline(never)]
+    fn starve<T>(&mut self, env: &Env<'_>, input: &Input<'_>) -> Option<T> {
         if !input.is_empty() && !self.timers.runs(Timer::Frame) {
             self.set_timer(env, Timer::Frame, self.config.frame_ms);
         }
-        Step::Starved
+        None
     }
 
-    fn on_preface<'i>(&mut self, input: &Input<'i>) -> Result<Step<'i>, Error> {
+    /// Takes the preface; whether it is there.
+    #[cold]
+    fn on_preface(&mut self, input: &Input<'_>) -> Result<bool, Error> {
         let arrived = input.remaining();
         let compared = arrived.len().min(PREFACE.len());
         if arrived[..compared] != PREFACE[..compared] {
             return Err(Error::protocol("the connection does not begin with the preface of HTTP/2"));
         }
         if compared < PREFACE.len() {
-            return Ok(Step::Starved);
+            return Ok(false);
         }
         input.advance(PREFACE.len());
         self.handshake = Handshake::Settings;
-        Ok(Step::Silent)
+        Ok(true)
     }
 
     /// All that is wrong with a frame and shows before its payload is there.
+    #[inline]
     fn check_head(&self, head: &Head) -> Result<(), Error> {
+        if self.header_block.is_none()
+            && head.is_ordinary(self.config.frame_bytes_max)
+            && self.handshake == Handshake::Done
+        {
+            return Ok(());
+        }
+        self.check_any_head(head)
+    }
+
+    #[inline(never)]
+    fn check_any_head(&self, head: &Head) -> Result<(), Error> {
         if self.handshake == Handshake::Settings && (head.kind != Kind::Settings || head.has(flag::ACK)) {
             return Err(Error::protocol("the first frame is not SETTINGS"));
         }
@@ -116,15 +147,16 @@ impl Connection {
         head.check(self.config.frame_bytes_max)
     }
 
-    fn on_frame<'i>(
+    /// The frames that are not of every call; apart from those that are, which are the faster for it.
+    #[inline(never)]
+    fn on_other_frame<'i>(
         &mut self,
         env: &mut Env<'_>,
         head: Head,
         payload: &'i [u8],
     ) -> Result<Option<Event<'i>>, Error> {
         match head.kind {
-            Kind::Data => self.on_data(env, head, payload),
-            Kind::Headers => self.on_headers(env, head, payload),
+            Kind::Data | Kind::Headers => Ok(None),
             Kind::Continuation => self.on_continuation(env, head, payload),
             Kind::Priority => self.on_priority(env, head, payload),
             Kind::ResetStream => self.on_reset_stream(env, head, payload),

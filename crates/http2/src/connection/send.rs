@@ -214,15 +214,29 @@ impl Connection {
         len: usize,
         end: bool,
     ) -> Result<bool, SendError> {
-        self.sending_data(stream)?;
-        if len > self.frame_allowance(env, stream) || self.has_waiting(stream) {
+        let key = stream;
+        let frame_bytes_max = self.max_frame();
+        let others_wait = !self.streams.queue_is_empty();
+        let window = self.send_window.available();
+        let stream = self.sending(key)?;
+        if stream.outgoing == Section::Headers {
+            return Err(SendError::Misplaced);
+        }
+        let window = window.min(stream.send_window.available());
+        let may_leave = len == 0 || !others_wait && len <= window.min(frame_bytes_max) && env.out.room() > 0;
+        if !may_leave || stream.waiting.is_some() {
             return Ok(false);
         }
         if len > 0 || end {
-            self.begin_frame(env, stream, len, true, end);
+            let flags = if end { flag::END_STREAM } else { 0 };
+            let head = Head { length: len, kind: Kind::Data, flags, stream_id: stream.id };
+            env.out.extend_from_slice(&head.to_bytes());
+            stream.send_window.consume(len);
+            self.send_window.consume(len);
+            self.budgets.on_data_sent(len, true);
         }
         if end {
-            self.end_local(env, stream);
+            self.end_local(env, key);
         }
         Ok(true)
     }
@@ -303,10 +317,24 @@ impl Connection {
         mut chunk: Chunk<'_>,
         end: bool,
     ) -> Result<(), SendError> {
-        if let Err(error) = self.sending_data(key) {
-            chunk.give_back(env.pool);
-            return Err(error);
+        match self.begin_data(env, key, chunk.len(), end) {
+            Ok(false) => {}
+            Ok(true) => {
+                chunk.write(chunk.len(), env.out);
+                chunk.give_back(env.pool);
+                return Ok(());
+            }
+            Err(error) => {
+                chunk.give_back(env.pool);
+                return Err(error);
+            }
         }
+        self.send_in_parts(env, key, chunk, end);
+        Ok(())
+    }
+
+    /// Sends content that does not leave at once in one frame.
+    fn send_in_parts(&mut self, env: &mut Env<'_>, key: StreamKey, mut chunk: Chunk<'_>, end: bool) {
         while chunk.len() > 0 || end && !self.has_waiting(key) {
             let length = self.frame_allowance(env, key).min(chunk.len());
             if length == 0 && chunk.len() > 0 {
@@ -320,11 +348,10 @@ impl Connection {
                 if end {
                     self.end_local(env, key);
                 }
-                return Ok(());
+                return;
             }
         }
         self.wait(env, key, chunk, end);
-        Ok(())
     }
 
     /// Lets content wait for its turn.
@@ -361,13 +388,6 @@ impl Connection {
 
     fn sending_ref(&self, key: StreamKey) -> Option<&Stream> {
         self.streams.get(key).filter(|stream| stream.takes_more() && self.failed.is_none())
-    }
-
-    fn sending_data(&mut self, key: StreamKey) -> Result<(), SendError> {
-        match self.sending(key)?.outgoing {
-            Section::Headers => Err(SendError::Misplaced),
-            Section::Content => Ok(()),
-        }
     }
 
     fn has_waiting(&self, key: StreamKey) -> bool {

@@ -44,6 +44,7 @@ impl Kind {
         }
     }
 
+    #[inline]
     const fn from_u8(kind: u8) -> Self {
         match kind {
             0x0 => Self::Data,
@@ -74,6 +75,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Reads the head at the front of `bytes`, if it is all there. The reserved bit is ignored.
+    #[inline]
     pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEAD_BYTES>()?;
         Some(Self {
@@ -84,6 +86,7 @@ impl Head {
         })
     }
 
+    #[inline]
     pub(crate) fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let [_, l0, l1, l2] = (self.length as u32).to_be_bytes();
         let [s0, s1, s2, s3] = self.stream_id.to_be_bytes();
@@ -92,6 +95,14 @@ impl Head {
 
     pub(crate) const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether it is that of DATA or HEADERS, and [`check`](Self::check) finds nothing wrong with it.
+    #[inline]
+    pub(crate) fn is_ordinary(&self, frame_bytes_max: u32) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Headers)
+            && self.stream_id != 0
+            && self.length <= frame_bytes_max as usize
     }
 
     /// Everything that is wrong with a frame on any connection and shows in its head alone, so that no payload of such a frame

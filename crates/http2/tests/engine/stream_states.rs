@@ -289,3 +289,20 @@ fn what_the_user_stores_comes_back_with_the_last_event_of_the_stream() {
     let event = peer.engine.next_event(&mut env, &Input::new(b"")).unwrap();
     assert_eq!(event, Some(Event::Closed { stream: key, user: 77 }));
 }
+
+#[test]
+fn a_stream_that_both_ends_have_ended_may_be_forgotten_before_its_event() {
+    use fulmar_base::{Env, Input};
+
+    let mut peer = Peer::of_server(Config::default());
+    peer.requests(1, true);
+    peer.requests(3, true);
+    let key = peer.key(1);
+    let mut env = Env { now: peer.now, pool: &mut peer.pool, out: &mut peer.out };
+    assert!(!peer.engine.forget(&mut env, key), "this end goes on");
+    peer.engine.send_headers(&mut env, key, fields(&ok()), true).unwrap();
+    assert!(peer.engine.forget(&mut env, key) && !peer.engine.forget(&mut env, key));
+    assert_eq!((peer.engine.streams(), peer.engine.user(key)), (1, None));
+    assert!(!peer.engine.has_events());
+    assert_eq!(peer.engine.next_event(&mut env, &Input::new(b"")).unwrap(), None);
+}

@@ -318,9 +318,11 @@ impl CallCell {
         Ok(())
     }
 
-    /// Records that the reader took a message of `bytes`; tells the connection when the peer may be running dry.
-    pub(crate) fn taken(&self, bytes: usize) {
+    /// Records that the reader took a message of `bytes`; tells the connection when the peer may be running dry. `arena` comes back
+    /// with it.
+    pub(crate) fn taken(&self, bytes: usize, arena: Arena) {
         let mut state = self.lock();
+        state.arena = arena;
         state.taken_bytes += PREFIX_LEN + bytes;
         if state.taken_bytes >= state.release_bytes {
             knock(state);

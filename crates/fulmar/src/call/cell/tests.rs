@@ -199,7 +199,7 @@ fn rule_5_the_connection_is_told_once_until_it_has_looked() {
 
     cell.lock().knocked = false;
     cell.lock().set_window(64 * 1024);
-    cell.taken(RELEASE_BYTES_MAX);
+    cell.taken(RELEASE_BYTES_MAX, Arena::default());
     assert_eq!(door.wakes.load(Ordering::Relaxed), 3, "a peer that may run dry is worth a knock");
 
     cell.lock().knocked = false;
@@ -390,7 +390,7 @@ fn a_reader_reports_before_a_small_window_runs_dry() {
         let mut taken = 0;
         while !cell.lock().knocked {
             taken += PREFIX_LEN;
-            cell.taken(0);
+            cell.taken(0, Arena::default());
         }
         assert!((knocks_at..knocks_at + 2 * PREFIX_LEN).contains(&taken), "{window}: knocked at {taken}");
     }
