@@ -442,7 +442,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let Some(connection) = self.connections.get_mut(key.key()) else { return };
         connection.armed.fired();
         match &connection.phase {
-            Phase::Lingering(linger) if linger.until <= now => return self.remove(key),
+            Phase::Lingering(linger) if linger.until <= now => return self.linger_at_last(key),
             Phase::Connecting { deadline: Some((at, timeout)) } if *at <= now => {
                 let text = format!("no answer within {timeout:?}");
                 return self.dial_failed(key, &text);
@@ -548,6 +548,20 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         match connection.linger(&mut self.bench) {
             Some(next) => self.settle(key, Ok(next)),
             None => self.remove(key),
+        }
+    }
+
+    /// The time to linger is over, unless the peer has made room and the thread has not heard of it.
+    fn linger_at_last(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key.key()) else { return };
+        if matches!(connection.link, Link::Socket { .. }) {
+            connection.blocked = false;
+        }
+        self.linger(key);
+        let now = self.bench.now;
+        let is_over = |connection: &Connection<T>| matches!(&connection.phase, Phase::Lingering(linger) if linger.until <= now);
+        if self.connections.get(key.key()).is_some_and(is_over) {
+            self.remove(key);
         }
     }
 

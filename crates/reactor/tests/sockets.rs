@@ -252,6 +252,33 @@ fn a_large_answer_is_flushed_after_the_end() {
 }
 
 #[test]
+fn the_last_bytes_arrive_although_the_thread_is_kept_from_its_work() {
+    const BYTES: usize = 30_000_000;
+    let linger = Duration::from_millis(100);
+    let mut reactor =
+        toys_with(ReactorConfig { linger, output_bytes_max: BYTES * 2, ..ReactorConfig::default() });
+    let address = listen(&mut reactor);
+    reactor.host().make = || Some(Lines::default());
+    let mut stream = client(address);
+    stream.set_nonblocking(true).expect("it takes the mode");
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    let key = reactor.host().accepted[0].0;
+    command(&mut reactor, key, Command::Say(vec![b'.'; BYTES]));
+    reactor.core().close(key, &Closed::local("enough"));
+    assert_eq!(reactor.core().lingering(), 1, "more than the socket takes at once");
+    let (mut buffer, mut taken) = (vec![0; BYTES], 0);
+    let mut take = || {
+        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+            taken += read;
+        }
+        taken
+    };
+    assert!(take() < BYTES);
+    std::thread::sleep(linger * 2);
+    turn_until(&mut reactor, |_| take() == BYTES);
+}
+
+#[test]
 fn a_peer_that_never_closes_is_lingered_for_only_so_long() {
     let linger = Duration::from_millis(50);
     let mut reactor = toys_with(ReactorConfig { linger, ..ReactorConfig::default() });
