@@ -15,5 +15,6 @@ pub mod options;
 pub mod pace;
 pub mod peers;
 pub mod proto;
+pub mod resident;
 pub mod table;
 pub mod watchdog;
