@@ -81,6 +81,10 @@ impl<T> Slab<T> {
     #[cold]
     fn add_slot(&mut self) {
         assert!(self.slots.len() < NONE as usize, "a slab holds fewer than 2^32 - 1 values");
+        if self.slots.capacity() == 0 {
+            // Most connections only ever have one call at a time, and a vector begins with room for four.
+            self.slots.reserve_exact(1);
+        }
         self.vacant = self.slots.len() as u32;
         self.slots.push(Slot { generation: self.first_generation, content: Content::Vacant(NONE) });
     }
@@ -301,6 +305,19 @@ mod tests {
 
     use super::*;
     use crate::testing::Random;
+
+    #[test]
+    fn a_slab_of_one_has_room_for_one() {
+        let mut slab = Slab::new();
+        assert_eq!(slab.capacity(), 0);
+        let first = slab.insert([0_u64; 8]);
+        assert_eq!(slab.capacity(), 1);
+        slab.remove(first);
+        slab.insert([1; 8]);
+        assert_eq!(slab.capacity(), 1);
+        slab.insert([2; 8]);
+        assert!(slab.capacity() > 1, "from the second on it grows as vectors do");
+    }
 
     #[test]
     fn agrees_with_a_hash_map() {

@@ -132,6 +132,11 @@ impl ServerEndpoint {
 
     fn on_begin(&mut self, env: &mut Env<'_>, key: CallKey, method: MethodId, deadline: Option<Instant>) {
         let index = key.index();
+        if self.wakers.is_empty() {
+            // As a slab of one call: most connections never have two at a time.
+            self.wakers.reserve_exact(index + 1);
+            self.calls.reserve_exact(index + 1);
+        }
         while self.wakers.len() <= index {
             self.wakers.push(self.handle.waker(TaskId(self.wakers.len() as u64)));
             self.calls.push(None);
