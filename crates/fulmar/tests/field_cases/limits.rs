@@ -7,6 +7,7 @@ use fulmar::{
     ServerBuilder, Status, Streaming, Upload, blocking,
 };
 
+use crate::common::encodings::RunLength;
 use crate::common::{One, block_on};
 
 const LIMIT: usize = 1_000;
@@ -139,6 +140,11 @@ fn with_each_client(
 /// What passes with these lengths of question and reply at the limit fails one byte above it, in every kind of call, and the
 /// connection goes on.
 fn assert_limit(client: &mut dyn Client, at_limit: (usize, usize), above: (usize, usize)) {
+    assert_told(client, at_limit, above, "1001");
+}
+
+/// The same, with a text that tells the limit and the `size`.
+fn assert_told(client: &mut dyn Client, at_limit: (usize, usize), above: (usize, usize), size: &str) {
     for kind in KINDS {
         let peer = client.call("Peer", Raw::default()).unwrap();
         let reply = client.call(kind, question(at_limit.0, at_limit.1)).unwrap();
@@ -146,7 +152,7 @@ fn assert_limit(client: &mut dyn Client, at_limit: (usize, usize), above: (usize
         let status = client.call(kind, question(above.0, above.1)).expect_err("it is over the limit");
         assert_eq!(status.code(), Code::ResourceExhausted, "{kind}: {status}");
         let text = status.message();
-        assert!(text.contains("1001") && text.contains("1000"), "{kind}: size and limit are told: {text}");
+        assert!(text.contains(size) && text.contains("1000"), "{kind}: size and limit are told: {text}");
         assert_eq!(client.call("Peer", Raw::default()).unwrap(), peer, "{kind}: it is the same connection");
     }
 }
@@ -174,6 +180,49 @@ fn r78_a_reply_over_the_limit_of_the_client_is_exhausted() {
 fn r78_a_request_over_the_limit_of_the_client_is_exhausted() {
     let server = serve(|server| server);
     let limited = |client: ChannelBuilder| client.send_message_bytes_max(LIMIT);
+    with_each_client(&server, limited, |client| assert_limit(client, (LIMIT, 5), (LIMIT + 1, 5)));
+}
+
+/// How the text tells the size of a message that was given up while it unfolded.
+const COMPRESSED: &str = "compressed bytes";
+
+fn packed_server(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> RunningServer {
+    let packed =
+        |server: ServerBuilder| server.accept_compressed(RunLength("rle")).send_compressed(RunLength("rle"));
+    serve(|server| build(packed(server)))
+}
+
+fn packed(client: ChannelBuilder) -> ChannelBuilder {
+    client.accept_compressed(RunLength("rle")).send_compressed(RunLength("rle"))
+}
+
+#[test]
+fn r78_a_compressed_request_over_the_limit_of_the_server_is_exhausted() {
+    let server = packed_server(|server| server.receive_message_bytes_max(LIMIT));
+    with_each_client(&server, packed, |client| {
+        assert_told(client, (LIMIT, 5), (LIMIT + 1, 5), COMPRESSED);
+    });
+}
+
+#[test]
+fn r78_a_reply_over_the_limit_of_the_server_is_exhausted_before_it_is_compressed() {
+    let server = packed_server(|server| server.send_message_bytes_max(LIMIT));
+    with_each_client(&server, packed, |client| assert_limit(client, (5, LIMIT), (5, LIMIT + 1)));
+}
+
+#[test]
+fn r78_a_compressed_reply_over_the_limit_of_the_client_is_exhausted() {
+    let server = packed_server(|server| server);
+    let limited = |client: ChannelBuilder| packed(client).receive_message_bytes_max(LIMIT);
+    with_each_client(&server, limited, |client| {
+        assert_told(client, (5, LIMIT), (5, LIMIT + 1), COMPRESSED);
+    });
+}
+
+#[test]
+fn r78_a_request_over_the_limit_of_the_client_is_exhausted_before_it_is_compressed() {
+    let server = packed_server(|server| server);
+    let limited = |client: ChannelBuilder| packed(client).send_message_bytes_max(LIMIT);
     with_each_client(&server, limited, |client| assert_limit(client, (LIMIT, 5), (LIMIT + 1, 5)));
 }
 
