@@ -28,7 +28,8 @@ impl ServerHandle {
     }
 
     /// A channel to the server that uses no socket: a pipe in memory, on the server's own reactor, with the same engines, limits
-    /// and failures as a connection.
+    /// and failures as a connection. Its requests are never compressed, whatever the server accepts, and it accepts no compressed
+    /// replies: what never leaves memory gets no faster by being made smaller.
     pub fn in_process(&self) -> Channel {
         Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
     }

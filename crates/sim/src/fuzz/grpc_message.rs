@@ -1,6 +1,7 @@
 //! One gRPC end, and an HTTP/2 peer that says what the data say.
 
 mod peer;
+mod runs;
 mod subject;
 mod talk;
 
@@ -20,7 +21,8 @@ use super::bytes::Bytes;
 /// time. What must hold:
 ///
 /// - each call begins and ends exactly once, and only for a request that is one; nothing is said of a call before or after;
-/// - messages come out as they went in, whole, in order, within the limits; what is no message ends its call with the code for it;
+/// - messages come out as they went in, whole, in order, within the limits, compressed ones unfolded; what is no message, or is corrupt,
+///   unfolds to too much or is compressed without an encoding, ends its call with the code for it;
 /// - what the user sends arrives as it was sent, with the status that the user gave;
 /// - every part of the end's memory stays within its bound;
 /// - a client's status is the one in the trailers, if the answer was in order;
@@ -58,7 +60,7 @@ impl Shape {
         [65_536, 10, 1_000, 1][self.0 >> 4 & 0x03]
     }
 
-    /// The peer takes no header list above 150 bytes.
+    /// The peer takes no header list above some 150 bytes.
     const fn short_lists(self) -> bool {
         self.0 & 0x40 != 0
     }
@@ -70,6 +72,11 @@ impl Shape {
 
     const fn held_bytes_max(self) -> usize {
         [64 << 20, 1_500][self.0 >> 15]
+    }
+
+    /// The end accepts an encoding.
+    const fn unfolds(self) -> bool {
+        self.0 & 0x4000 != 0
     }
 
     /// So little may be held that calls are ended for it.
@@ -102,6 +109,7 @@ impl Play {
         match operation & 0x0f {
             0 if peer.is_client() => peer.ask(talks, input.byte(), input.byte()),
             0 => peer.answer(talks, input.byte(), input.byte(), input.byte()),
+            1 if flag => peer.queue_packed(talks, input.byte(), size(input.byte()), input.byte()),
             1 => peer.queue_message(talks, input.byte(), size(input.byte())),
             2 => peer.queue(talks, input.byte(), input.string()),
             3 => peer.flush(talks, input.byte(), size(input.byte()), flag),

@@ -3,8 +3,8 @@ use fulmar_grpc::Code;
 use fulmar_http2::{Config, Connection, ErrorCode, Event, Field, Role, StreamKey};
 
 use super::super::content;
-use super::Shape;
 use super::talk::{Answer, Talk, Talks, frame};
+use super::{Shape, runs};
 
 /// Values of `content-type`, and whether they are gRPC of a format that is spoken here.
 const CONTENT_TYPES: [(Option<&[u8]>, bool); 8] = [
@@ -74,7 +74,12 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(shape: Shape) -> Self {
         let role = if shape.is_server() { Role::Client } else { Role::Server };
-        let header_list_bytes_max = if shape.short_lists() { 150 } else { 16_384 };
+        // Enough for the headers of an answer, which also tell the encodings.
+        let header_list_bytes_max = match (shape.short_lists(), shape.unfolds()) {
+            (false, _) => 16_384,
+            (true, false) => 150,
+            (true, true) => 220,
+        };
         let config = Config { header_list_bytes_max, ..patient() };
         Self {
             engine: Connection::new(role, config),
@@ -110,19 +115,24 @@ impl Peer {
         fields.extend(content_type.map(|value| Field::new(b"content-type", value)));
         fields.extend(timeout.map(|value| Field::new(b"grpc-timeout", value)));
         fields.extend(extra.map(|(name, value)| Field::new(name, value)));
+        let encoding = (more & 0x80 != 0 && more & 0x0c != 0x0c).then_some(runs::NAME.as_bytes());
+        fields.extend(encoding.map(|name| Field::new(b"grpc-encoding", name)));
         fields.extend((more & 0x20 != 0).then_some(Field::sensitive(b"authorization", b"none")));
         let end = more & 0x40 != 0;
         let opened = self.act(|engine, env| engine.open(env, fields.iter().copied(), end));
         let Ok(stream) = opened else { return };
         assert_eq!(self.engine.stream_id(stream), Some(id));
         self.engine.set_user(stream, id.into());
-        let is_call = good_content_type && good_timeout && good_extra && !get && method.is_some();
+        let good_encoding = encoding.is_none() || self.shape.unfolds();
+        let is_call =
+            good_content_type && good_timeout && good_extra && good_encoding && !get && method.is_some();
         talks.insert(
             id,
             Talk {
                 stream: Some(stream),
                 is_call,
                 method: method.unwrap_or_default(),
+                packed: encoding.is_some(),
                 peer_ended: end,
                 ..Talk::default()
             },
@@ -138,12 +148,14 @@ impl Peer {
             [CONTENT_TYPES[0], CONTENT_TYPES[0], CONTENT_TYPES[5], CONTENT_TYPES[6]][head >> 3 & 0x03].0;
         let mut fields = vec![Field::new(b":status", status)];
         fields.extend(content_type.map(|value| Field::new(b"content-type", value)));
-        fields.extend((head & 0x20 != 0).then_some(Field::new(b"grpc-encoding", b"gzip")));
+        // Not known to who does not unfold.
+        let packed = head & 0x20 != 0;
+        fields.extend(packed.then_some(Field::new(b"grpc-encoding", runs::NAME.as_bytes())));
         fields.extend((head & 0x40 != 0).then_some(Field::new(b"x-data-bin", b"!")));
         let only = head & 0x80 != 0;
         let (trailers, verdict) = trailers(code);
         fields.extend(only.then_some(trailers).into_iter().flatten());
-        let good = status == b"200" && head & 0x70 == 0;
+        let good = status == b"200" && head & 0x50 == 0 && (!packed || self.shape.unfolds());
         let interim = status == b"103" && !only;
         if self.act(|engine, env| engine.send_headers(env, stream, fields.iter().copied(), only)).is_err() {
             return;
@@ -157,6 +169,7 @@ impl Peer {
         }
         if !interim && talk.answer == Answer::None {
             talk.answer = if good { Answer::Good } else { Answer::Bad };
+            talk.packed = packed;
         }
     }
 
@@ -167,6 +180,27 @@ impl Peer {
         self.content_left -= bytes;
         let offset = self.content_left % 1_000;
         talk.queued.extend(frame(content::of(call as u32, self.is_client(), offset, bytes)));
+    }
+
+    /// Writes a compressed message there: of chance, of many bytes that are all the same, cut short, or with a run of nothing.
+    pub(super) fn queue_packed(&mut self, talks: &mut Talks, call: usize, bytes: usize, how: usize) {
+        let Some(talk) = pick(talks, call) else { return };
+        let bytes = bytes.min(self.content_left);
+        let mut packed = if how & 0x04 == 0 {
+            let offset = self.content_left % 1_000;
+            runs::pack(content::of(call as u32, self.is_client(), offset, bytes / 2))
+        } else {
+            runs::pack(&vec![how as u8; bytes * 64])
+        };
+        match how & 0x03 {
+            2 => drop(packed.pop()),
+            3 => packed.extend([0, 7]),
+            _ => {}
+        }
+        self.content_left -= packed.len().min(self.content_left);
+        let mut framed = frame(&packed);
+        framed[0] = 1;
+        talk.queued.extend(framed);
     }
 
     /// Writes any bytes there.

@@ -12,6 +12,7 @@ use fulmar_http2::{self as http2, Role, Sends};
 use super::super::content;
 use super::Shape;
 use super::peer::patient;
+use super::runs::Runs;
 use super::talk::{Next, Talk, Talks};
 use crate::Random;
 use crate::referee::Referee;
@@ -67,13 +68,16 @@ impl Subject {
         };
         let role = if shape.is_server() { Role::Server } else { Role::Client };
         let referee = Referee::new(role, &http2);
-        let config = Config {
+        let mut config = Config {
             http2,
             receive_message_bytes_max: shape.receive_message_bytes_max(),
             send_message_bytes_max: shape.send_message_bytes_max(),
             held_bytes_max: shape.held_bytes_max(),
             ..Config::default()
         };
+        if shape.unfolds() {
+            config.encodings.accept(Arc::new(Runs)).expect("a legal name");
+        }
         let memory_max = config.memory_max(&Sends { data_bytes_max: SENT_BYTES_MAX, ..Sends::default() });
         let end = if shape.is_server() {
             let mut routes = Routes::new();
@@ -423,16 +427,16 @@ impl Subject {
         let talk = self.talk(call, talks);
         assert!(!talk.half_closed && !talk.finish_asked, "a message behind the end");
         match talk.next_message(bytes_max) {
-            Next::Message(range) => {
-                assert_eq!(body.as_slice(), &talk.sent[range.clone()], "another message than was sent");
-                talk.taken = range.end;
+            Next::Message(message, end) => {
+                assert_eq!(body.as_slice(), message, "another message than was sent");
+                talk.taken = end;
             }
             next => panic!("a message where there is none: {next:?}"),
         }
         talk.held.push_back(body.len());
         let held: usize = talk.held.iter().map(|bytes| bytes + 5).sum();
         assert!(
-            held <= window as usize + bytes_max.saturating_add(5),
+            talk.packed || held <= window as usize + bytes_max.saturating_add(5),
             "more than a window and a message is held"
         );
         if let Body::Block(block) = body {
@@ -472,7 +476,7 @@ impl Subject {
             return assert!(ended, "a call ends, and nobody has ended it: {status}, {talk:?}");
         };
         match talk.next_message(bytes_max) {
-            Next::Message(_) => panic!("{status} in front of a message"),
+            Next::Message(..) => panic!("{status} in front of a message"),
             Next::Fault(code) => assert_eq!(status.code(), code, "{status}"),
             Next::Incomplete if talk.taken < talk.sent.len() && verdict == Code::Ok => {
                 assert_eq!(status.code(), Code::Internal, "{status}");

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 
+use super::runs;
 use fulmar_base::Instant;
 use fulmar_grpc::{CallKey, Code};
 use fulmar_http2::StreamKey;
@@ -17,6 +17,9 @@ pub(super) struct Talk {
     pub(super) is_call: bool,
     /// Which method it asks for.
     pub(super) method: u32,
+
+    /// The peer says that its messages may be compressed.
+    pub(super) packed: bool,
 
     /// What the peer's user has written and not sent yet, what was sent, and how much of that came out in messages.
     pub(super) queued: Vec<u8>,
@@ -61,8 +64,8 @@ pub(super) enum Answer {
 /// What stands next in the bytes that a peer has sent.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// A message, which is here.
-    Message(Range<usize>),
+    /// A message, unfolded if it is compressed, and where it ends.
+    Message(Vec<u8>, usize),
     Incomplete,
     /// No message; the call ends with this code.
     Fault(Code),
@@ -73,18 +76,28 @@ impl Talk {
         self.finished || self.cancelled
     }
 
-    /// The rules of `PROTOCOL-HTTP2.md` for a Length-Prefixed-Message, without compression.
+    /// The rules of `PROTOCOL-HTTP2.md` for a Length-Prefixed-Message. A compressed one may be a little longer than what it unfolds to.
     pub(super) fn next_message(&self, message_bytes_max: usize) -> Next {
         let Some((&[flag, a, b, c, d], rest)) = self.sent[self.taken..].split_first_chunk() else {
             return Next::Incomplete;
         };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        let start = self.taken + 5;
-        match flag {
-            0 if length > message_bytes_max => Next::Fault(Code::ResourceExhausted),
-            0 if length > rest.len() => Next::Incomplete,
-            0 => Next::Message(start..start + length),
-            _ => Next::Fault(Code::Internal),
+        let end = self.taken + 5 + length;
+        let length_max = match flag {
+            0 => message_bytes_max,
+            1 if self.packed => message_bytes_max + message_bytes_max / 256 + 1024,
+            _ => return Next::Fault(Code::Internal),
+        };
+        if length > length_max {
+            return Next::Fault(Code::ResourceExhausted);
+        }
+        let Some(message) = rest.get(..length) else { return Next::Incomplete };
+        if flag == 0 {
+            return Next::Message(message.to_vec(), end);
+        }
+        match runs::unfold(message, message_bytes_max) {
+            Ok(unfolded) => Next::Message(unfolded, end),
+            Err(code) => Next::Fault(code),
         }
     }
 
