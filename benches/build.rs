@@ -11,7 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&ours)?;
     fs::create_dir_all(&theirs)?;
     // `bytes` fields become `Bytes`, the cheapest there is, for every peer alike: tonic's code is around the same messages.
-    fulmar_build::configure().bytes(&["."]).out_dir(ours).compile(&["proto/bench.proto"], &["proto"])?;
+    fulmar_build::configure().bytes(&["."]).out_dir(&ours).compile(&["proto/bench.proto"], &["proto"])?;
+    fulmar_build::configure().bytes(&["."]).out_dir(&ours).compile(&["proto/contract.proto"], &["proto"])?;
     let descriptors = protox::compile(["proto/bench.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .extern_path(".fulmar.bench", "crate::proto")

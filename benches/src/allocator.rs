@@ -3,9 +3,13 @@
 #![allow(unsafe_code)] // an allocator cannot be written without; the only unsafe code of the project
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
+/// How many allocations are still to be shown.
+static SHOWN_LEFT: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -38,11 +42,35 @@ pub fn stop() -> Allocations {
     Allocations { calls: CALLS.load(Relaxed), bytes: BYTES.load(Relaxed) }
 }
 
+/// Prints where the next so many allocations that are counted come from.
+pub fn show(allocations: u64) {
+    SHOWN_LEFT.store(allocations, Relaxed);
+}
+
 fn count(bytes: usize) {
     if COUNTING.load(Relaxed) {
+        if SHOWN_LEFT.load(Relaxed) > 0 && !show_one(bytes) {
+            return;
+        }
         CALLS.fetch_add(1, Relaxed);
         BYTES.fetch_add(bytes as u64, Relaxed);
     }
+}
+
+/// Shows where an allocation comes from. False for one that showing it makes itself.
+#[cold]
+fn show_one(bytes: usize) -> bool {
+    thread_local! {
+        static SHOWING: Cell<bool> = const { Cell::new(false) };
+    }
+    if SHOWING.replace(true) {
+        return false;
+    }
+    if SHOWN_LEFT.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+        eprintln!("{bytes} bytes are allocated\n{}", Backtrace::force_capture());
+    }
+    SHOWING.set(false);
+    true
 }
 
 // SAFETY: every method hands its arguments on to `System` unchanged and returns what `System` returned; counting touches

@@ -7,6 +7,7 @@
 
 pub mod allocator;
 pub mod cell;
+pub mod contract;
 pub mod echo;
 pub mod engines;
 pub mod machine;

@@ -11,15 +11,15 @@ const PAGE: usize = 4096;
 /// From this capacity on, blocks start half a page past the start of a page.
 const PLACED_MIN: usize = 16 * 1024;
 
-/// The smallest and the largest size class: 512 B and 1 MiB.
+/// The smallest and the largest size class: 512 B, and 4 MiB, which is what a message of gRPC is at most by default.
 const CLASS_BITS_MIN: u32 = 9;
-const CLASS_BITS_MAX: u32 = 20;
+const CLASS_BITS_MAX: u32 = 22;
 const CLASSES: usize = (CLASS_BITS_MAX - CLASS_BITS_MIN + 1) as usize;
 
-/// Recycled blocks in size classes, the powers of two from 512 B to 1 MiB.
+/// Recycled blocks in size classes, the powers of two from 512 B to 4 MiB.
 ///
 /// A pool belongs to one thread. It keeps what it is given, up to a limit in bytes, so that after warm-up the allocator is not
-/// called. Blocks above 1 MiB are made to measure and freed when given back.
+/// called. Blocks above 4 MiB are made to measure and freed when given back.
 pub struct Pool {
     free: [Vec<Block>; CLASSES],
     outputs: Vec<Output>,
@@ -70,7 +70,7 @@ impl Pool {
         Block { pooled: true, ..Block::with_capacity(capacity) }
     }
 
-    /// How much memory a block [taken](Self::take) for so many bytes has at most: the next power of two up to 1 MiB, whole pages
+    /// How much memory a block [taken](Self::take) for so many bytes has at most: the next power of two up to 4 MiB, whole pages
     /// above, and a page to place it.
     pub const fn block_bytes(capacity_min: usize) -> usize {
         let rounded = if capacity_min <= 1 << CLASS_BITS_MAX {
@@ -453,19 +453,19 @@ mod tests {
     #[test]
     fn blocks_above_the_largest_class_are_freed() {
         let mut pool = Pool::new();
-        let block = pool.take((1 << 20) + 1);
-        assert!(block.capacity() > 1 << 20);
+        let block = pool.take((1 << 22) + 1);
+        assert!(block.capacity() > 1 << 22);
         pool.give(block);
         assert_eq!((pool.retained_bytes(), pool.outstanding()), (0, 0));
-        let block = pool.take(1 << 20);
+        let block = pool.take(1 << 22);
         pool.give(block);
-        assert!(pool.retained_bytes() >= 1 << 20);
+        assert!(pool.retained_bytes() >= 1 << 22);
     }
 
     #[test]
     fn large_blocks_start_half_a_page_past_a_page() {
         let mut pool = Pool::new();
-        for capacity in [16 * 1024, 20_000, 1 << 20, 3 << 20] {
+        for capacity in [16 * 1024, 20_000, 1 << 20, 3 << 20, 9 << 20] {
             let mut block = pool.take(capacity);
             let held = block.bytes.capacity();
             assert_eq!(offset_in_page(&block), PAGE / 2);
@@ -573,13 +573,13 @@ mod tests {
         assert_eq!(class_to_hold(513), 1);
         assert_eq!(class_to_keep(511), None);
         assert_eq!(class_to_keep(1023), Some(0));
-        assert_eq!(class_to_keep((1 << 20) + 1), None);
+        assert_eq!(class_to_keep((1 << 22) + 1), None);
     }
 
     #[test]
     fn a_block_has_no_more_memory_than_is_said_of_it() {
         let mut pool = Pool::new();
-        for capacity in [0, 1, 511, 512, 513, 16_383, 16_384, 16_385, 1 << 20, (1 << 20) + 1, 5_000_000] {
+        for capacity in [0, 1, 511, 512, 513, 16_383, 16_384, 16_385, 1 << 22, (1 << 22) + 1, 5_000_000] {
             let block = pool.take(capacity);
             let (held, most) = (block.memory_bytes(), Pool::block_bytes(capacity));
             assert!(held <= most && most <= held + 2 * PAGE, "{capacity}: {held}, {most}");

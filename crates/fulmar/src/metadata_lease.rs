@@ -1,5 +1,6 @@
 //! Metadata behind one pointer that goes back to its shelf when the request or response that carried it is dropped.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use fulmar_grpc::MetadataMap;
@@ -82,7 +83,13 @@ impl MetadataLease {
 
     pub(crate) fn get_mut(&mut self) -> &mut MetadataMap {
         let shared = self.shared.take();
-        self.map.get_or_insert_with(|| shared.map(|shared| Box::new((*shared).clone())).unwrap_or_default())
+        self.map.get_or_insert_with(|| {
+            let mut map = spare();
+            if let Some(shared) = shared {
+                map.extend_from(&shared);
+            }
+            map
+        })
     }
 
     /// The map, which does not come back.
@@ -100,10 +107,43 @@ impl From<MetadataMap> for MetadataLease {
 impl Drop for MetadataLease {
     #[inline]
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
-            home.take_back(self.map.take());
+        match (self.map.take(), self.home.take()) {
+            (map, Some(home)) => home.take_back(map),
+            (Some(map), None) => keep_spare(map),
+            (None, None) => {}
         }
     }
+}
+
+/// How many maps of users wait on one thread for its next request or response, and how much memory each may hold.
+const SPARE_MAPS_MAX: usize = 64;
+const SPARE_MAP_BYTES_MAX: usize = 16 * 1024;
+
+thread_local! {
+    /// A user makes requests and responses out of nothing, so that their maps have no home but the thread.
+    #[expect(clippy::vec_box)]
+    static SPARE: RefCell<Vec<Box<MetadataMap>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty map, used before where possible.
+fn spare() -> Box<MetadataMap> {
+    SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+}
+
+/// Keeps a map for the next request or response that is made on this thread.
+#[inline(never)]
+fn keep_spare(mut map: Box<MetadataMap>) {
+    map.clear();
+    if map.memory_bytes() > SPARE_MAP_BYTES_MAX {
+        return;
+    }
+    // A thread that is ending keeps nothing.
+    let _ = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < SPARE_MAPS_MAX {
+            spare.push(map);
+        }
+    });
 }
 
 impl Clone for MetadataLease {
@@ -132,5 +172,47 @@ mod tests {
         lease.get_mut().append("x", "1").expect("legal");
         assert_eq!((lease.get().len(), other.get().len(), shared.len()), (2, 1, 1));
         assert_eq!((lease.into_map().len(), other.into_map().len(), shared.len()), (2, 1, 1));
+    }
+    fn address(lease: &MetadataLease) -> *const MetadataMap {
+        lease.get()
+    }
+
+    #[test]
+    fn a_map_of_a_user_comes_back_empty_with_the_next_one_of_the_thread() {
+        let mut lease = MetadataLease::default();
+        lease.get_mut().insert("x-key", "value").unwrap();
+        let first = address(&lease);
+        drop(lease);
+        let mut lease = MetadataLease::default();
+        assert_eq!(lease.get().len(), 0);
+        lease.get_mut();
+        assert_eq!((address(&lease), lease.get().len()), (first, 0));
+    }
+
+    #[test]
+    fn a_map_of_a_shelf_goes_home_wherever_it_is_dropped() {
+        let shelf = Arc::new(MetadataShelf::default());
+        let lease = shelf.lease();
+        let (first, in_use) = (address(&lease) as usize, shelf.in_use());
+        std::thread::spawn(move || drop(lease)).join().unwrap();
+        assert_eq!((in_use, shelf.in_use()), (1, 0));
+        assert_eq!(address(&shelf.lease()) as usize, first);
+    }
+
+    #[test]
+    fn what_waits_on_a_thread_is_bounded() {
+        let mut large = MetadataLease::default();
+        large.get_mut().insert("x-key", &"v".repeat(SPARE_MAP_BYTES_MAX)).unwrap();
+        drop(large);
+        assert_eq!(SPARE.with_borrow(Vec::len), 0);
+        let leases: Vec<_> = (0..2 * SPARE_MAPS_MAX)
+            .map(|_| {
+                let mut lease = MetadataLease::default();
+                lease.get_mut();
+                lease
+            })
+            .collect();
+        drop(leases);
+        assert_eq!(SPARE.with_borrow(Vec::len), SPARE_MAPS_MAX);
     }
 }

@@ -11,7 +11,7 @@ use crate::payload::PREFIX_LEN;
 /// larger ones that were assembled in a block move with their block.
 const COPIED_MAX: usize = 4 * 1024;
 
-/// How much memory an emptied queue keeps for its next messages.
+/// How much memory a queue keeps from call to call, and an emptied one for its next messages if it needed less.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// For how many blocks an emptied queue keeps places.
@@ -41,6 +41,8 @@ pub(crate) struct Inbound {
     used: Vec<Block>,
     /// Whether the message taken last was compressed.
     last_was_compressed: bool,
+    /// How often in a row the queue was emptied of less than a quarter of what it has memory for.
+    spacious: u8,
 }
 
 impl Inbound {
@@ -125,7 +127,7 @@ impl Inbound {
     /// Forgets every message, and keeps no more memory than its next call is likely to need.
     pub(crate) fn reset(&mut self) {
         self.discard();
-        self.reset_bytes();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.last_was_compressed = false;
         self.blocks.shrink_to(KEPT_BLOCKS_MAX);
         self.used.shrink_to(KEPT_BLOCKS_MAX);
@@ -137,9 +139,15 @@ impl Inbound {
         self.bytes.capacity() + (self.blocks.capacity() + self.used.capacity()) * size_of::<Block>() + blocks
     }
 
+    /// Keeps the memory of large bursts while they come now and then.
     fn reset_bytes(&mut self) {
+        let is_spacious = self.bytes.capacity() / 4 > self.bytes.len();
+        self.spacious = if is_spacious { self.spacious.saturating_add(1) } else { 0 };
+        if self.spacious == u8::MAX {
+            self.bytes.shrink_to(KEPT_BYTES_MAX);
+            self.spacious = 0;
+        }
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.read = 0;
     }
 }
@@ -194,7 +202,12 @@ mod tests {
             assert_eq!(inbound.take(<[u8]>::len), Some((index % 4, index % 4)));
         }
         assert!(inbound.take(<[u8]>::len).is_none() && inbound.is_empty());
-        assert!(inbound.memory_bytes() <= KEPT_BYTES_MAX, "and what it took is freed");
+        for _ in 0..255 {
+            assert!(inbound.memory_bytes() > KEPT_BYTES_MAX, "the next burst may be as large");
+            inbound.push(Body::Lent(b"small"), false, &mut pool);
+            assert_eq!(inbound.take(<[u8]>::len), Some((5, 5)));
+        }
+        assert!(inbound.memory_bytes() <= KEPT_BYTES_MAX, "what is not needed any longer is freed");
     }
 
     #[test]

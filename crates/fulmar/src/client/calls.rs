@@ -187,6 +187,8 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if let Some(cell) = self.cell.take() {
             cell.abandon();
+            // Used again once its connection has let go of it, too.
+            self.channel.give_cell(cell);
         }
     }
 }

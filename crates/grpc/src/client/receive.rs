@@ -1,5 +1,7 @@
 //! What a client does with what it receives.
 
+use std::borrow::Cow;
+
 use fulmar_base::{Env, Input};
 use fulmar_http2::{Connection, ErrorCode, Event as StreamEvent, StreamKey};
 
@@ -144,21 +146,21 @@ impl Client {
     }
 
     /// The header block that ends an answer, and may be all of it.
-    fn on_trailers(&mut self, env: &mut Env<'_>, call: CallKey, answer: Answer) {
+    fn on_trailers(&mut self, env: &mut Env<'_>, call: CallKey, mut answer: Answer) {
         let Some(slot) = self.end.calls.get_mut(call) else { return };
         let is_first = slot.inbound == Inbound::Headers;
-        let status = match &answer.status {
+        let status = match answer.status.take() {
             _ if is_first && (100..200).contains(&answer.http_status) => {
                 Status::new(Code::Internal, "answer ended with an interim response")
             }
             // An error always counts, whatever HTTP says.
-            Some(status) if !status.is_ok() => status.clone(),
+            Some(status) if !status.is_ok() => status,
             // But OK is not the end of what was no answer: nobody has read it.
             Some(_) if slot.inbound == Inbound::Foreign => foreign_status(slot),
             Some(_) if slot.deframer.is_midway() => {
                 Status::new(Code::Internal, "answer ended with OK inside a message")
             }
-            Some(status) => answer.fault.unwrap_or_else(|| status.clone()),
+            Some(status) => answer.fault.unwrap_or(status),
             None if is_first => headers::foreign_status(&answer),
             None if slot.inbound == Inbound::Foreign => foreign_status(slot),
             None => Status::new(Code::Unknown, "trailers of the answer have no grpc-status"),
@@ -213,7 +215,12 @@ impl Client {
         } else if slot.inbound == Inbound::Foreign {
             foreign_status(slot)
         } else {
-            Status::new(Code::from_http2_error(code.as_u32()), format!("{text} ({code})"))
+            let is_late = slot.deadline.is_some_and(|deadline| deadline <= env.now);
+            let code_of_call = Code::from_http2_error(code.as_u32());
+            // A cancellation that comes after the deadline is told with that.
+            let has_text = !(is_late && code_of_call == Code::Cancelled);
+            let text = if has_text { format!("{text} ({code})").into() } else { Cow::Borrowed("") };
+            Status::new(code_of_call, text)
         };
         self.finish(env, call, status);
     }

@@ -25,7 +25,7 @@ use crate::lock;
 use crate::packing::Packing;
 use crate::payload::{PREFIX_LEN, Payload};
 
-/// How much memory a recycled cell keeps in each of its buffers.
+/// How much memory a recycled cell keeps in each of its buffers, whatever they were used for last.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Taken bytes of a stream's messages are reported to a connection that has nothing else to do for the call once they reach a
@@ -482,8 +482,11 @@ impl CellState {
     fn reset(&mut self) {
         self.door = None;
         self.knocked = false;
+        if self.outbound.capacity() / 4 > self.outbound.len() {
+            // The call had no use for so much. One that had is likely to be followed by others like it.
+            self.outbound.shrink_to(KEPT_BYTES_MAX);
+        }
         self.outbound.clear();
-        self.outbound.shrink_to(KEPT_BYTES_MAX);
         self.outbound_ended = false;
         self.packing = Packing::default();
         self.compression = Compression::Default;

@@ -1,0 +1,87 @@
+//! Where the two ends of a line are.
+
+use std::future::Future;
+
+use fulmar::encoding::{Deflate, Gzip, Zstd};
+use fulmar::{
+    Channel, ChannelBuilder, Http2Config, LocalReactor, RunningServer, Server, ServerBuilder, blocking,
+};
+use fulmar_benches::contract::Handlers;
+use fulmar_benches::echo::Echo;
+use fulmar_benches::proto::bench_server::BenchServer;
+use fulmar_benches::proto::contract::contract_server::ContractServer;
+
+use crate::Counted;
+
+/// Both ends and the caller on this thread, over TCP.
+pub(crate) fn one_thread(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    one_thread_with(|server| server, |channel| channel, calls)
+}
+
+/// The same with messages compressed in the encoding of this name.
+pub(crate) fn compressed(encoding: &str, calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    match encoding {
+        "gzip" => one_thread_with(
+            |server| server.accept_compressed(Gzip::default()).send_compressed(Gzip::default()),
+            |channel| channel.accept_compressed(Gzip::default()).send_compressed(Gzip::default()),
+            calls,
+        ),
+        "deflate" => one_thread_with(
+            |server| server.accept_compressed(Deflate::default()).send_compressed(Deflate::default()),
+            |channel| channel.accept_compressed(Deflate::default()).send_compressed(Deflate::default()),
+            calls,
+        ),
+        _ => one_thread_with(
+            |server| server.accept_compressed(Zstd::default()).send_compressed(Zstd::default()),
+            |channel| channel.accept_compressed(Zstd::default()).send_compressed(Zstd::default()),
+            calls,
+        ),
+    }
+}
+
+fn one_thread_with(
+    server: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    channel: impl FnOnce(ChannelBuilder) -> ChannelBuilder,
+    calls: impl AsyncFnOnce(Channel) -> Counted,
+) -> Counted {
+    let server = server(builder()).bind("127.0.0.1:0")?;
+    let endpoint = format!("http://{}", server.local_addr()?);
+    let mut reactor = LocalReactor::new()?;
+    reactor.serve(server)?;
+    reactor.block_on(async { calls(channel(Channel::builder(endpoint)).connect().await?).await })
+}
+
+/// The caller on this thread, the client's end of the connection on the process's client reactor, the server on a third; over TCP.
+pub(crate) fn background(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    let server = spawned()?;
+    wait_for(async { calls(Channel::connect(server.endpoint()).await?).await })
+}
+
+/// The caller on this thread, both ends on the server's reactor.
+pub(crate) fn in_process(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    let server = spawned()?;
+    wait_for(calls(server.in_process()))
+}
+
+/// The caller drives the client's end of the connection, the server is on another thread; over TCP.
+pub(crate) fn blocking(calls: impl FnOnce(blocking::Channel) -> Counted) -> Counted {
+    let server = spawned()?;
+    calls(blocking::Channel::connect(server.endpoint())?)
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder()
+        .reactors(1)
+        // Many calls are given up here, in no time, as no honest client does.
+        .http2(Http2Config { resets_received_budget: u32::MAX, ..Http2Config::default() })
+        .add_service(BenchServer::new(Echo))
+        .add_service(ContractServer::new(Handlers))
+}
+
+fn spawned() -> Result<RunningServer, fulmar::ServerError> {
+    builder().bind("127.0.0.1:0")?.spawn()
+}
+
+fn wait_for<T>(calls: impl Future<Output = T>) -> T {
+    futures::executor::block_on(calls)
+}
