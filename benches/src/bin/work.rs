@@ -3,6 +3,7 @@
 //! `cargo run --release -p fulmar-benches --bin work -- SCENARIO [--calls 2000] [--callers 64] [--payload 1]`
 
 use std::error::Error;
+use std::hint::black_box;
 use std::process::ExitCode;
 
 use fulmar::{Duplex, LocalReactor, MetadataMap, Server};
@@ -11,6 +12,7 @@ use fulmar_benches::engines::Pair;
 use fulmar_benches::proto::Payload;
 use fulmar_benches::proto::bench_client::BenchClient;
 use fulmar_benches::proto::bench_server::BenchServer;
+use fulmar_hpack::{DecodeLimits, Decoder, Encoder, Field, FieldList, TABLE_BYTES_INITIAL};
 use futures::channel::oneshot;
 use futures::future::try_join_all;
 use lexopt::prelude::*;
@@ -42,9 +44,12 @@ fn run() -> Called {
     match plan.scenario.as_str() {
         "engines-unary" => engines_unary(&plan),
         "engines-streaming" => engines_streaming(&plan),
+        "hpack-encode" => hpack(&plan, true),
+        "hpack-decode" => hpack(&plan, false),
         "unary" | "streaming" => on_one_thread(&plan),
         other => {
-            Err(format!("no scenario {other}: engines-unary, engines-streaming, unary, streaming").into())
+            let scenarios = "hpack-encode, hpack-decode, engines-unary, engines-streaming, unary, streaming";
+            Err(format!("no scenario {other}: {scenarios}").into())
         }
     }
 }
@@ -64,6 +69,46 @@ impl Plan {
         }
         Ok(plan)
     }
+}
+
+/// The three header blocks of a call, in the steady state of a connection: encoded, or else decoded.
+fn hpack(plan: &Plan, encodes: bool) -> Called {
+    const BLOCKS: [&[Field<'static>]; 3] = [
+        &[
+            Field::new(b":method", b"POST"),
+            Field::new(b":scheme", b"http"),
+            Field::new(b":path", b"/fulmar.bench.Bench/Unary"),
+            Field::new(b":authority", b"127.0.0.1:50051"),
+            Field::new(b"te", b"trailers"),
+            Field::new(b"content-type", b"application/grpc"),
+            Field::new(b"user-agent", b"fulmar/0.1.0"),
+        ],
+        &[Field::new(b":status", b"200"), Field::new(b"content-type", b"application/grpc")],
+        &[Field::new(b"grpc-status", b"0")],
+    ];
+    let (mut encoder, mut decoder) = (Encoder::new(TABLE_BYTES_INITIAL), Decoder::new(TABLE_BYTES_INITIAL));
+    let (mut blocks, mut list, limits) =
+        ([const { Vec::new() }; 3], FieldList::new(), DecodeLimits::default());
+    // The first round fills the tables.
+    for _ in 0..2 {
+        for (fields, block) in BLOCKS.into_iter().zip(&mut blocks) {
+            block.clear();
+            encoder.encode(fields.iter().copied(), block);
+            decoder.decode(block, &limits, &mut list).map_err(|error| error.to_string())?;
+        }
+    }
+    for _ in 0..plan.calls * plan.callers {
+        for (fields, block) in BLOCKS.into_iter().zip(&mut blocks) {
+            if encodes {
+                block.clear();
+                encoder.encode(black_box(fields).iter().copied(), black_box(block));
+            } else {
+                decoder.decode(black_box(block), &limits, &mut list).map_err(|error| error.to_string())?;
+                black_box(list.len());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn engines_unary(plan: &Plan) -> Called {
