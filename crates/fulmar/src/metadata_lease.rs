@@ -173,6 +173,7 @@ mod tests {
         assert_eq!((lease.get().len(), other.get().len(), shared.len()), (2, 1, 1));
         assert_eq!((lease.into_map().len(), other.into_map().len(), shared.len()), (2, 1, 1));
     }
+
     fn address(lease: &MetadataLease) -> *const MetadataMap {
         lease.get()
     }

@@ -199,9 +199,11 @@ impl Server {
     /// The path of a method, while [`Event::Begin`] is the last event: also for a call to a path that [`Routes`] does not know.
     pub fn path(&self, method: MethodId) -> &str {
         match self.routes.path(method) {
-            "" => self.end.connection.fields().find(|field| field.name == b":path").map_or("", |field| {
-                str::from_utf8(field.value).expect("a path that leads to a method is visible ASCII")
-            }),
+            // Visible ASCII, or it would have led to no method; asked later, it may be another section's.
+            "" => {
+                let path = self.end.connection.fields().find(|field| field.name == b":path");
+                path.and_then(|field| str::from_utf8(field.value).ok()).unwrap_or_default()
+            }
             path => path,
         }
     }

@@ -75,17 +75,20 @@ impl KnownSections {
         self.slots.get(known.slot).map(|slot| &slot.fields)
     }
 
-    /// Takes note of a section that was decoded and found well-formed; the second time, it is kept.
-    pub(crate) fn note(&mut self, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
+    /// Whether a section that was decoded is worth keeping: it is small, and its block was seen under this version before. Takes note
+    /// that it was seen now.
+    pub(crate) fn comes_again(&mut self, block: &[u8], version: u64, fields: &FieldList) -> bool {
         if block.len() > BLOCK_BYTES_MAX || fields.size() > LIST_BYTES_MAX || fields.overflow().is_some() {
-            return;
+            return false;
         }
         let hash = hash(block);
         let seen = &mut self.seen[hash as usize % 8];
-        if *seen != (hash, version) {
-            *seen = (hash, version);
-            return;
-        }
+        std::mem::replace(seen, (hash, version)) == (hash, version)
+    }
+
+    /// Keeps a section that [`comes_again`](Self::comes_again), and was found to be of this kind.
+    pub(crate) fn keep(&mut self, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
+        let hash = hash(block);
         let slot = self.vacant(version);
         self.serial += 1;
         let slot = &mut self.slots[slot];
@@ -159,6 +162,13 @@ mod tests {
 
     use super::*;
 
+    /// What the connection does with each section that is not known.
+    fn note(known: &mut KnownSections, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
+        if known.comes_again(block, version, fields) {
+            known.keep(block, version, kind, fields);
+        }
+    }
+
     fn list(value: &[u8]) -> FieldList {
         let mut list = FieldList::new();
         list.push(Field::new(b"x", value));
@@ -169,9 +179,9 @@ mod tests {
     fn a_section_is_known_from_its_second_time_on_while_the_table_stays() {
         let mut known = KnownSections::default();
         let fields = list(b"1");
-        known.note(&[0xbe], 7, Kind::Request, &fields);
+        note(&mut known, &[0xbe], 7, Kind::Request, &fields);
         assert_eq!(known.find(&[0xbe], 7, Kind::Request), None);
-        known.note(&[0xbe], 7, Kind::Request, &fields);
+        note(&mut known, &[0xbe], 7, Kind::Request, &fields);
         let found = known.find(&[0xbe], 7, Kind::Request).expect("seen twice");
         assert_eq!(
             known.fields(found).and_then(|fields| fields.get(0)).map(|field| field.value),
@@ -189,11 +199,11 @@ mod tests {
         for round in 0..2_000u32 {
             let block = round.to_be_bytes();
             for _ in 0..2 {
-                known.note(&block, 1, Kind::Request, &list(&[b'v'; 900]));
+                note(&mut known, &block, 1, Kind::Request, &list(&[b'v'; 900]));
             }
             serials.extend(known.find(&block, 1, Kind::Request).map(|found| found.serial));
-            known.note(&[7; 129], 1, Kind::Request, &list(b"1"));
-            known.note(&[7; 100], 1, Kind::Request, &list(&[b'v'; 1_000]));
+            note(&mut known, &[7; 129], 1, Kind::Request, &list(b"1"));
+            note(&mut known, &[7; 100], 1, Kind::Request, &list(&[b'v'; 1_000]));
         }
         assert_eq!(known.find(&[7; 129], 1, Kind::Request), None);
         assert_eq!(known.find(&[7; 100], 1, Kind::Request), None);

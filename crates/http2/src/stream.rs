@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use fulmar_base::{Instant, Key};
 
 use crate::ErrorCode;
@@ -96,6 +98,15 @@ impl State {
 }
 
 impl Stream {
+    /// The peer's END_STREAM has been read. A stream that both ends have ended joins those whose end is to be told.
+    #[inline]
+    pub(crate) fn end_remote(&mut self, key: StreamKey, ended: &mut VecDeque<StreamKey>) {
+        self.state.end_remote();
+        if self.state == State::Closed {
+            ended.push_back(key);
+        }
+    }
+
     pub(crate) fn new(id: u32, send_window: SendWindow, receive_window: ReceiveWindow) -> Self {
         Self {
             id,

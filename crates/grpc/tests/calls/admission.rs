@@ -90,4 +90,11 @@ fn the_path_of_an_unknown_method_is_there_while_its_call_begins() {
         }
     }
     assert_eq!(begun, ["/not.There/A", ECHO, "/not.There/B"].repeat(4));
+
+    // Too late: the section in hand is that of a request for a path that is no text.
+    const END_HEADERS: u8 = 4;
+    let block = [&b"\x83\x86\x04\x03/a\xff\x0f\x10\x10"[..], b"application/grpc"].concat();
+    let head = [0, 0, block.len() as u8, HEADERS, END_HEADERS | END_STREAM, 0, 0, 0, 25];
+    assert!(server.next_event(&mut env, &Input::new(&[&head[..], &block].concat())).unwrap().is_none());
+    assert_eq!(server.path(fallback), "");
 }

@@ -6,7 +6,7 @@ use super::Connection;
 use super::receive::Found;
 use crate::flow::WINDOW_INITIAL;
 use crate::frame::{self, Head, flag};
-use crate::stream::{Section, State, Stream, StreamKey};
+use crate::stream::{Section, Stream, StreamKey};
 use crate::{Error, ErrorCode, Event};
 
 impl Connection {
@@ -81,10 +81,7 @@ impl Connection {
         }
         let discarding = stream.discarding.is_some();
         if end {
-            stream.state.end_remote();
-            if stream.state == State::Closed {
-                self.ended.push_back(key);
-            }
+            stream.end_remote(key, &mut self.ended);
         }
         if !discarding {
             // What goes to the application waits for its release; padding, which does not, is credited.

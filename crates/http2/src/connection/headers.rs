@@ -13,7 +13,7 @@ use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
 use crate::known::Kind;
 use crate::section::{Plain, list_bytes};
-use crate::stream::{Section, State, Stream, StreamKey};
+use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::tuning::Pace;
 use crate::validate::{Malformed, Status};
@@ -184,9 +184,10 @@ impl Connection {
         };
         if let (Some(Event::Headers { .. }), Some(kind)) = (&event, kind)
             && let Some(version) = version.filter(|_| self.decoder.version() == version)
+            && self.known.comes_again(block, version, &self.fields)
             && self.is_ordinary(kind)
         {
-            self.known.note(block, version, kind, &self.fields);
+            self.known.keep(block, version, kind, &self.fields);
         }
         Ok(event)
     }
@@ -334,10 +335,7 @@ impl Connection {
         }
         stream.incoming = Section::Content;
         if end {
-            stream.state.end_remote();
-            if stream.state == State::Closed {
-                self.ended.push_back(key);
-            }
+            stream.end_remote(key, &mut self.ended);
         }
         Ok(Some(Event::Headers { stream: key, end }))
     }
@@ -380,10 +378,7 @@ impl Connection {
         }
         let discarding = stream.discarding.is_some();
         if end {
-            stream.state.end_remote();
-            if stream.state == State::Closed {
-                self.ended.push_back(key);
-            }
+            stream.end_remote(key, &mut self.ended);
         }
         Ok((!discarding).then_some(Event::Headers { stream: key, end }))
     }
