@@ -144,9 +144,9 @@ impl RoofHost {
     }
 
     fn on_arrival(&mut self, core: &mut Core, arrival: Arrival) {
-        match self.server_end(arrival.server, Some(arrival.peer)) {
+        match self.server_end(arrival.server, arrival.socket.peer().ip()) {
             Some(make) => {
-                core.adopt(arrival.socket, arrival.peer, make);
+                core.adopt(arrival.socket, make);
             }
             None => {
                 self.uncount(core, arrival.server);
@@ -226,15 +226,18 @@ impl Host for RoofHost {
     type Transport = RoofTransport;
     type Letter = Letter;
 
-    fn on_accept(&mut self, core: &mut Core, listener: ListenerKey, socket: Socket, peer: SocketAddr) {
+    fn on_accept(&mut self, core: &mut Core, listener: ListenerKey, socket: Socket) {
         let Some(slot) = self.servers.by_listener(listener) else { return };
         let server = slot.shared.id;
-        if slot.shared.door.as_ref().is_some_and(|door| !door.admits_connection(peer)) {
+        let peer = socket.peer().ip();
+        if let (Some(door), Some(peer)) = (&slot.shared.door, peer)
+            && !door.admits_connection(peer)
+        {
             return;
         }
         let Some(seat) = slot.shared.least_loaded() else { return };
         seat.count();
-        let arrival = Arrival { server, socket, peer };
+        let arrival = Arrival { server, socket };
         if seat.mailbox.reactor() == core.id() {
             self.on_arrival(core, arrival);
         } else {

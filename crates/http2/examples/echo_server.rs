@@ -12,7 +12,7 @@
 )]
 
 use std::error::Error;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, Plain, TaskId, Transport};
 use fulmar_http2::{Config, Connection, Event, Field, Role, SendError, StreamKey};
@@ -87,12 +87,12 @@ where
     type Transport = T;
     type Letter = ();
 
-    fn on_accept(&mut self, core: &mut Core<T, ()>, _: ListenerKey, socket: Socket, peer: SocketAddr) {
+    fn on_accept(&mut self, core: &mut Core<T, ()>, _: ListenerKey, socket: Socket) {
         match (self.make)() {
             Ok(transport) => {
-                core.adopt(socket, peer, |_| transport);
+                core.adopt(socket, |_| transport);
             }
-            Err(error) => eprintln!("{peer}: {error}"),
+            Err(error) => eprintln!("{}: {error}", socket.peer()),
         }
     }
 

@@ -8,10 +8,15 @@
 
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use fulmar_base::Output;
 use mio::{Events, Interest, Poll, Token};
+
+use crate::address::Address;
+use crate::socket::Stream;
 
 /// A timeout may be late by this much. Kernels count such timeouts in ticks of 1 to 4 ms.
 const LATE_MAX: Duration = Duration::from_millis(1);
@@ -24,7 +29,7 @@ const HAS_READ_TIMEOUTS: bool = cfg!(unix);
 const SLICES_MAX: usize = 64;
 
 pub(crate) struct BlockingSocket {
-    stream: TcpStream,
+    stream: BlockingStream,
     /// What a read waits for at most: what `SO_RCVTIMEO` is set to.
     timeout: Option<Duration>,
     selector: Option<Selector>,
@@ -35,12 +40,12 @@ struct Selector {
     poll: Poll,
     events: Events,
     /// The same socket. It stays in blocking mode, which registering does not care about.
-    registered: mio::net::TcpStream,
+    registered: Stream,
 }
 
 impl BlockingSocket {
     /// Takes a blocking stream without a read timeout.
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: BlockingStream) -> Self {
         Self { stream, timeout: None, selector: None }
     }
 
@@ -49,7 +54,7 @@ impl BlockingSocket {
         while !out.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = out.slices(&mut slices);
-            match sys::write(&self.stream, slices.get(..filled).unwrap_or_default()) {
+            match self.stream.write_now(slices.get(..filled).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => out.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -63,7 +68,7 @@ impl BlockingSocket {
     /// Whether a read would return at once: with bytes, or with the end.
     pub(crate) fn has_input(&self) -> io::Result<bool> {
         loop {
-            match sys::peek(&self.stream) {
+            match self.stream.peek_now() {
                 Ok(_) => return Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -122,16 +127,119 @@ impl BlockingSocket {
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+        self.stream.shutdown_write()
     }
 }
 
 impl Selector {
-    fn new(stream: &TcpStream) -> io::Result<Self> {
+    fn new(stream: &BlockingStream) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let mut registered = mio::net::TcpStream::from_std(stream.try_clone()?);
+        let mut registered = stream.try_clone()?;
         poll.registry().register(&mut registered, Token(0), Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self { poll, events: Events::with_capacity(4), registered })
+    }
+}
+
+/// The stream of a connection that the calling thread drives.
+#[derive(Debug)]
+pub(crate) enum BlockingStream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl BlockingStream {
+    /// Connects, waiting at most for `timeout`.
+    pub(crate) fn connect(address: &Address, timeout: Option<Duration>) -> io::Result<Self> {
+        // The standard library refuses to wait for no time at all.
+        let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
+        match (address, timeout) {
+            (Address::Ip(address), Some(timeout)) => {
+                TcpStream::connect_timeout(address, timeout).map(Self::Tcp)
+            }
+            (Address::Ip(address), None) => TcpStream::connect(address).map(Self::Tcp),
+            #[cfg(unix)]
+            (Address::Unix(name), timeout) => sys::connect_unix(name, timeout).map(Self::Unix),
+            #[cfg(not(unix))]
+            (Address::Unix(_), _) => Err(crate::socket::no_unix_sockets()),
+        }
+    }
+
+    /// Makes it a blocking stream without a read timeout and without Nagle's algorithm.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(None)?;
+                stream.set_nodelay(true)
+            }
+            #[cfg(unix)]
+            Self::Unix(stream) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(None)
+            }
+        }
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+
+    /// Writes without waiting.
+    fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => sys::write(stream, slices),
+            #[cfg(unix)]
+            Self::Unix(stream) => sys::write(stream, slices),
+        }
+    }
+
+    /// Looks at the first byte without waiting.
+    fn peek_now(&self) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => sys::peek(stream),
+            #[cfg(unix)]
+            Self::Unix(stream) => sys::peek(stream),
+        }
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// The same socket, to be registered with a selector.
+    fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(stream) => Ok(Stream::Tcp(mio::net::TcpStream::from_std(stream.try_clone()?))),
+            #[cfg(unix)]
+            Self::Unix(stream) => Ok(Stream::Unix(mio::net::UnixStream::from_std(stream.try_clone()?))),
+        }
+    }
+}
+
+impl From<Stream> for BlockingStream {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => Self::Tcp(stream.into()),
+            #[cfg(unix)]
+            Stream::Unix(stream) => Self::Unix(stream.into()),
+        }
     }
 }
 
@@ -154,19 +262,35 @@ fn better_timeout(set: Option<Duration>, wait: Option<Duration>) -> Option<Optio
 mod sys {
     use std::io::{self, IoSlice};
     use std::mem::MaybeUninit;
-    use std::net::TcpStream;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
-    use socket2::SockRef;
+    use socket2::{Domain, SockRef, Socket, Type};
 
-    use crate::socket::send;
+    use crate::address::UnixName;
+    use crate::socket::{send, sys::socket_address};
+
+    /// Connects to a Unix domain socket, waiting at most for `timeout` for room in the queue of its server.
+    pub(super) fn connect_unix(name: &UnixName, timeout: Option<Duration>) -> io::Result<UnixStream> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // Linux bounds connecting by the timeout for sending (unix(7)); elsewhere a full queue refuses at once.
+        socket.set_write_timeout(timeout)?;
+        socket.connect(&socket_address(name)?).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })?;
+        socket.set_write_timeout(None)?;
+        Ok(OwnedFd::from(socket).into())
+    }
 
     /// Writes without waiting.
-    pub(super) fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn write(stream: &impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         send(stream, slices)
     }
 
     /// Looks at the first byte without waiting. What it is is not wanted, only whether it is there.
-    pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
+    pub(super) fn peek(stream: &impl AsFd) -> io::Result<usize> {
         let mut byte = [MaybeUninit::uninit()];
         SockRef::from(stream).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT)
     }

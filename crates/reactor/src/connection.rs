@@ -1,15 +1,14 @@
 use std::io::{self, IoSlice, Read};
-use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use fulmar_base::{Block, Closed, Env, Instant, Output, Transport};
-use mio::net::TcpStream;
 
+use crate::address::Address;
 use crate::bench::Bench;
 use crate::clock;
 use crate::keys::ConnectionKey;
 use crate::pace::{Pace, Turn};
-use crate::socket::{reason, send};
+use crate::socket::{Stream, reason};
 use crate::timers::Armed;
 
 /// One connection reads at most so many bytes that nobody wants any more before others get their turn.
@@ -56,8 +55,8 @@ pub(crate) struct Connection<T> {
 /// What carries the bytes.
 pub(crate) enum Link {
     Socket {
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: Stream,
+        peer: Address,
     },
     /// The other end, whose output is the input of this one.
     Pipe {
@@ -143,18 +142,12 @@ impl<T> Connection<T> {
     /// It has failed.
     pub(crate) fn check_connected(&mut self) -> io::Result<bool> {
         let Link::Socket { stream, .. } = &self.link else { return Ok(true) };
-        if let Some(error) = stream.take_error()? {
-            return Err(error);
+        let connected = stream.is_connected()?;
+        if connected {
+            stream.set_nodelay()?;
+            self.phase = Phase::Open;
         }
-        match stream.peer_addr() {
-            Ok(_) => {
-                stream.set_nodelay(true)?;
-                self.phase = Phase::Open;
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(connected)
     }
 
     fn tail_len(&self) -> usize {
@@ -262,7 +255,7 @@ impl<T> Connection<T> {
         }
         if self.output.is_none() && !linger.shut {
             linger.shut = true;
-            stream.shutdown(Shutdown::Write).ok()?;
+            stream.shutdown_write().ok()?;
         }
         Some(())
     }
@@ -524,13 +517,13 @@ impl<T: Transport> Connection<T> {
 }
 
 /// Writes until `out` is empty, or the socket takes no more; `true` in the first case.
-fn write_to(stream: &TcpStream, out: &mut Output) -> io::Result<bool> {
+fn write_to(stream: &Stream, out: &mut Output) -> io::Result<bool> {
     while !out.is_empty() {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let filled = out.slices(&mut slices);
         let slices = slices.get(..filled).unwrap_or_default();
         let asked: usize = slices.iter().map(|slice| slice.len()).sum();
-        match send(stream, slices) {
+        match stream.send(slices) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 out.advance(written);
@@ -556,7 +549,7 @@ enum Discarded {
 }
 
 /// Reads what nobody wants any more. `hung_up`: the end is announced, and only reading as far as that brings it to light.
-fn discard(stream: &mut TcpStream, scratch: &mut [u8], hung_up: bool) -> io::Result<Discarded> {
+fn discard(stream: &mut Stream, scratch: &mut [u8], hung_up: bool) -> io::Result<Discarded> {
     let asked = scratch.len().min(DISCARD_BYTES_MAX);
     loop {
         match stream.read(scratch.get_mut(..asked).unwrap_or_default()) {
@@ -588,7 +581,8 @@ mod tests {
         let mut bench = Bench::new(ReactorConfig { linger: second, ..ReactorConfig::default() });
         let (start, last) = (bench.now, bench.now + second * 10);
         let mut until = start + second;
-        let link = Link::Socket { stream: TcpStream::from_std(stream), peer };
+        let stream = Stream::Tcp(mio::net::TcpStream::from_std(stream));
+        let link = Link::Socket { stream, peer: peer.into() };
         let linger = Linger { until, last, shut: false, eof: false };
         let mut connection: Connection<()> = Connection::new(link, Phase::Lingering(linger));
         let mut out = Output::new();

@@ -1,21 +1,20 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, Pool, Slab, TaskId, Transport};
-use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Token};
 
+use crate::address::Address;
 use crate::bench::Bench;
 use crate::config::ReactorConfig;
 use crate::connection::{Connection, Ending, Link, Next, Phase};
 use crate::current::ReactorId;
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
-use crate::listener::Listener;
+use crate::listener::{Listener, ListeningSocket};
 use crate::mailbox::{Inbox, Item, Mailbox};
-use crate::socket::{Socket, reason};
+use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
 
@@ -97,15 +96,14 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     ///
     /// # Errors
     /// The system does not take the socket.
-    pub fn listen(&mut self, listener: std::net::TcpListener) -> io::Result<ListenerKey> {
-        listener.set_nonblocking(true)?;
-        let mut socket = TcpListener::from_std(listener);
+    pub fn listen(&mut self, socket: impl Into<ListeningSocket>) -> io::Result<ListenerKey> {
+        let mut listener = Listener::new(socket.into())?;
         let registry = self.poll.registry();
         let mut result = Ok(());
         let key = self.listeners.insert_with(|key| {
             let token = Source::Listener(key.index()).token();
-            result = registry.register(&mut socket, token, Interest::READABLE);
-            Listener { socket, resting: false, waiting: false }
+            result = registry.register(&mut listener.socket, token, Interest::READABLE);
+            listener
         });
         if let Err(error) = result {
             self.listeners.remove(key);
@@ -126,32 +124,26 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     /// connection ends: `connect to 127.0.0.1:1: Connection refused`.
     pub fn dial(
         &mut self,
-        address: SocketAddr,
+        address: impl Into<Address>,
         timeout: Option<Duration>,
         make: impl FnOnce(ConnectionHandle) -> T,
     ) -> ConnectionKey {
         let deadline = timeout.map(|timeout| (self.now() + timeout, timeout));
-        match TcpStream::connect(address) {
-            Ok(stream) => {
-                let link = Link::Socket { stream, peer: address };
-                self.insert(link, Phase::Connecting { deadline }, make)
-            }
-            Err(error) => self.stillborn(make, connect_failed(address, &reason(&error))),
+        let peer = address.into();
+        match Stream::connect(&peer) {
+            Ok(stream) => self.insert(Link::Socket { stream, peer }, Phase::Connecting { deadline }, make),
+            Err(error) => self.stillborn(make, connect_failed(&peer, &reason(&error))),
         }
     }
 
     /// Takes over an open connection.
-    pub fn adopt(
-        &mut self,
-        socket: Socket,
-        peer: SocketAddr,
-        make: impl FnOnce(ConnectionHandle) -> T,
-    ) -> ConnectionKey {
-        if let Some(flaw) = &socket.flaw {
-            let text = format!("adopt a connection to {peer}: {}", reason(flaw));
+    pub fn adopt(&mut self, socket: Socket, make: impl FnOnce(ConnectionHandle) -> T) -> ConnectionKey {
+        let Socket { stream, peer, flaw } = socket;
+        if let Some(flaw) = flaw {
+            let text = format!("adopt a connection to {peer}: {}", reason(&flaw));
             return self.stillborn(make, Closed::local(text));
         }
-        self.insert(Link::Socket { stream: socket.stream, peer }, Phase::Open, make)
+        self.insert(Link::Socket { stream, peer }, Phase::Open, make)
     }
 
     /// Makes two connections that are joined in memory: what one writes, the other reads. They are driven like any other, with the
@@ -510,7 +502,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     fn dial_failed(&mut self, key: ConnectionKey, reason: &str) {
         let Some(connection) = self.connections.get(key.key()) else { return };
         if let Link::Socket { peer, .. } = &connection.link {
-            let closed = connect_failed(*peer, reason);
+            let closed = connect_failed(peer, reason);
             self.end(key, Ending::Broken(closed));
         }
     }
@@ -585,7 +577,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     }
 }
 
-fn connect_failed(address: SocketAddr, reason: &str) -> Closed {
+fn connect_failed(address: &Address, reason: &str) -> Closed {
     Closed::peer(format!("connect to {address}: {reason}"))
 }
 

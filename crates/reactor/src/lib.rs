@@ -1,7 +1,7 @@
 //! One thread's event loop: sockets on mio, timers, local tasks, a mailbox, in-process pipes.
 //!
 //! This crate turns an operating system into bytes, and knows nothing of what they mean. A [`Reactor`] drives
-//! [`Transport`](fulmar_base::Transport)s, each over a TCP connection or one end of an in-memory pipe, after the loop contract of
+//! [`Transport`](fulmar_base::Transport)s, each over a TCP connection, a Unix domain socket or one end of an in-memory pipe, after the loop contract of
 //! [`Endpoint`](fulmar_base::Endpoint):
 //!
 //! ```text
@@ -24,6 +24,7 @@
 //! or task is not caught here: it ends the reactor, which closes its connections on the way out.
 #![forbid(unsafe_code)]
 
+mod address;
 mod again;
 mod bench;
 mod blocking;
@@ -48,6 +49,7 @@ mod socket;
 mod tasks;
 mod timers;
 
+pub use address::{Address, UnixName};
 pub use clock::clock;
 pub use config::ReactorConfig;
 pub use core::Core;
@@ -55,6 +57,7 @@ pub use current::{ReactorId, current_reactor, on_reactor_thread};
 #[cfg(feature = "tokio")]
 pub use driven::Driver;
 pub use keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
+pub use listener::ListeningSocket;
 pub use lone::Lone;
 pub use mailbox::Mailbox;
 pub use reactor::{Host, Reactor};

@@ -1,13 +1,13 @@
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, Output, Pool, TaskId, Transport};
 
-use crate::blocking::BlockingSocket;
+use crate::address::Address;
+use crate::blocking::{BlockingSocket, BlockingStream};
 use crate::clock;
-use crate::socket::reason;
+use crate::socket::{Socket, reason};
 
 /// How much one read may bring.
 const READ_BYTES: usize = 64 * 1024;
@@ -31,7 +31,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct Lone<T: Transport> {
     transport: T,
     socket: BlockingSocket,
-    peer: SocketAddr,
+    peer: Address,
     pool: Pool,
     out: Output,
     /// The unread tail lies at its front, and reads go behind it.
@@ -48,16 +48,13 @@ impl<T: Transport> Lone<T> {
     /// # Errors
     /// `connect to 127.0.0.1:1: Connection refused`, with the kind of what went wrong.
     pub fn connect(
-        address: SocketAddr,
+        address: impl Into<Address>,
         timeout: Option<Duration>,
         make: impl FnOnce() -> T,
     ) -> io::Result<Self> {
-        let stream = match timeout {
-            // The standard library refuses to wait for no time at all.
-            Some(timeout) => TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1))),
-            None => TcpStream::connect(address),
-        };
-        stream.and_then(|stream| Self::adopt(stream, address, make)).map_err(|error| {
+        let address = address.into();
+        let stream = BlockingStream::connect(&address, timeout);
+        stream.and_then(|stream| Self::new(stream, address.clone(), make)).map_err(|error| {
             let text = match timeout {
                 Some(timeout) if error.kind() == io::ErrorKind::TimedOut => {
                     format!("no answer within {timeout:?}")
@@ -68,14 +65,20 @@ impl<T: Transport> Lone<T> {
         })
     }
 
-    /// Takes over an open connection, in blocking mode.
+    /// Takes over an open connection, and makes its socket a blocking one.
     ///
     /// # Errors
     /// The stream is of no use.
-    pub fn adopt(stream: TcpStream, peer: SocketAddr, make: impl FnOnce() -> T) -> io::Result<Self> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(None)?;
-        stream.set_nodelay(true)?;
+    pub fn adopt(socket: impl Into<Socket>, make: impl FnOnce() -> T) -> io::Result<Self> {
+        let Socket { stream, peer, flaw } = socket.into();
+        match flaw {
+            None => Self::new(stream.into(), peer, make),
+            Some(flaw) => Err(flaw),
+        }
+    }
+
+    fn new(stream: BlockingStream, peer: Address, make: impl FnOnce() -> T) -> io::Result<Self> {
+        stream.prepare()?;
         Ok(Self {
             transport: make(),
             socket: BlockingSocket::new(stream),
@@ -210,8 +213,8 @@ impl<T: Transport> Lone<T> {
     }
 
     /// The other end.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
+    pub fn peer(&self) -> &Address {
+        &self.peer
     }
 
     /// How the connection has ended, if it has.

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::{Pin, pin};
 use std::task::{self, Context};
@@ -46,13 +45,12 @@ pub trait Host: Sized {
         core: &mut Core<Self::Transport, Self::Letter>,
         listener: ListenerKey,
         socket: Socket,
-        peer: SocketAddr,
     );
 
     /// A letter has come: from the mailbox, or from a timer.
     fn on_letter(&mut self, core: &mut Core<Self::Transport, Self::Letter>, letter: Self::Letter);
 
-    /// A connection that was dialled has come about, as far as TCP is concerned.
+    /// A connection that was dialled has come about, as far as the system is concerned.
     fn on_connected(&mut self, core: &mut Core<Self::Transport, Self::Letter>, connection: ConnectionKey);
 
     /// A connection has ended, or a dialled one has failed. Its transport, whose `on_close` has been called, comes back.
@@ -416,7 +414,7 @@ impl<H: Host> Reactor<H> {
     fn accept(&mut self, key: ListenerKey, until: Instant) {
         for _ in 0..ACCEPTS_MAX {
             match self.core.accept(key) {
-                Accepted::Connection(socket, peer) => self.host.on_accept(&mut self.core, key, socket, peer),
+                Accepted::Connection(socket) => self.host.on_accept(&mut self.core, key, socket),
                 Accepted::Gone => {}
                 Accepted::Empty | Accepted::Exhausted => return,
             }

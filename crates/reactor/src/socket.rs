@@ -1,23 +1,36 @@
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read};
+use std::net::{Shutdown, SocketAddr};
 
+use mio::event::Source;
 use mio::net::TcpStream;
+#[cfg(unix)]
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
 
-/// An open TCP connection that no reactor has adopted yet: accepted by a listener, or opened by other means.
+use crate::address::{Address, UnixName};
+
+/// An open connection that no reactor has adopted yet: accepted by a listener, or opened by other means.
 ///
 /// It may be sent to another reactor by letter, and is closed when dropped.
 pub struct Socket {
-    pub(crate) stream: TcpStream,
-    /// Why the stream is of no use, if it is of none. Told by the reactor that adopts it.
+    pub(crate) stream: Stream,
+    pub(crate) peer: Address,
+    /// Why the stream is of no use, if it is of none. Told by whoever adopts it.
     pub(crate) flaw: Option<io::Error>,
 }
 
 impl Socket {
     /// A stream that is non-blocking already.
-    pub(crate) fn accepted(stream: TcpStream) -> Self {
+    pub(crate) fn accepted(stream: Stream, peer: Address) -> Self {
         // A stream that was reset meanwhile may refuse the option, and will say so when it is read.
-        let _ = stream.set_nodelay(true);
-        Self { stream, flaw: None }
+        let _ = stream.set_nodelay();
+        Self { stream, peer, flaw: None }
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> &Address {
+        &self.peer
     }
 }
 
@@ -25,13 +38,139 @@ impl From<std::net::TcpStream> for Socket {
     /// Makes the stream non-blocking and switches Nagle's algorithm off.
     fn from(stream: std::net::TcpStream) -> Self {
         let flaw = stream.set_nonblocking(true).err();
-        Self { flaw, ..Self::accepted(TcpStream::from_std(stream)) }
+        let peer = stream.peer_addr();
+        let stream = Stream::Tcp(TcpStream::from_std(stream));
+        match peer {
+            Ok(peer) => Self { flaw, ..Self::accepted(stream, peer.into()) },
+            Err(error) => {
+                let nowhere = SocketAddr::from(([0, 0, 0, 0], 0)).into();
+                Self { flaw: flaw.or(Some(error)), ..Self::accepted(stream, nowhere) }
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+impl From<std::os::unix::net::UnixStream> for Socket {
+    /// Makes the stream non-blocking.
+    fn from(stream: std::os::unix::net::UnixStream) -> Self {
+        let flaw = stream.set_nonblocking(true).err();
+        let peer = stream.peer_addr();
+        let stream = Stream::Unix(UnixStream::from_std(stream));
+        match peer {
+            Ok(peer) => Self { flaw, ..Self::accepted(stream, UnixName::from(&peer).into()) },
+            Err(error) => {
+                Self { flaw: flaw.or(Some(error)), ..Self::accepted(stream, UnixName::Unnamed.into()) }
+            }
+        }
     }
 }
 
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Socket").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("Socket").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// The stream of a connection that a reactor watches.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Starts to connect, without waiting.
+    pub(crate) fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Ip(address) => TcpStream::connect(*address).map(Self::Tcp),
+            #[cfg(unix)]
+            Address::Unix(name) => sys::connect(name).map(Self::Unix),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(no_unix_sockets()),
+        }
+    }
+
+    /// Whether the connection has come about.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        let (error, peer) = match self {
+            Self::Tcp(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+            #[cfg(unix)]
+            Self::Unix(stream) => (stream.take_error()?, stream.peer_addr().map(drop)),
+        };
+        match (error, peer) {
+            (Some(error), _) => Err(error),
+            (None, Ok(())) => Ok(true),
+            (None, Err(error)) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            (None, Err(error)) => Err(error),
+        }
+    }
+
+    /// Switches Nagle's algorithm off, where there is one.
+    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(true),
+            #[cfg(unix)]
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Writes what the socket takes at once.
+    pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => send(stream, slices),
+            #[cfg(unix)]
+            Self::Unix(stream) => send(stream, slices),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, interests),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.register(registry, token, interests),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(registry, token, interests),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.reregister(registry, token, interests),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(registry),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.deregister(registry),
+        }
     }
 }
 
@@ -56,9 +195,52 @@ const NO_SIGNAL: i32 = 0;
 
 /// Writes what the socket takes at once.
 #[cfg(not(unix))]
-pub(crate) fn send(mut socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+fn send(mut socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     // Through mio, which has to see when the socket is full.
     io::Write::write_vectored(&mut socket, slices)
+}
+
+#[cfg(unix)]
+pub(crate) mod sys {
+    use std::ffi::OsStr;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::ffi::OsStrExt;
+
+    use mio::net::UnixStream;
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use crate::address::UnixName;
+
+    /// Connects without waiting: at once, or not at all.
+    pub(super) fn connect(name: &UnixName) -> io::Result<UnixStream> {
+        let address = socket_address(name)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&address)?;
+        Ok(UnixStream::from(OwnedFd::from(socket)))
+    }
+
+    /// A name as system calls take it.
+    pub(crate) fn socket_address(name: &UnixName) -> io::Result<SockAddr> {
+        match name {
+            UnixName::Path(path) => SockAddr::unix(path),
+            UnixName::Abstract(name) if cfg!(any(target_os = "linux", target_os = "android")) => {
+                SockAddr::unix(OsStr::from_bytes(&[b"\0", name.as_ref()].concat()))
+            }
+            UnixName::Abstract(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no abstract Unix sockets"))
+            }
+            UnixName::Unnamed => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "a Unix socket without a name"))
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn no_unix_sockets() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets")
 }
 
 /// The text of an I/O error without the number some of them carry: "Connection refused".

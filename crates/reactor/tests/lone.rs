@@ -12,8 +12,7 @@ use fulmar_reactor::{Lone, clock};
 use support::*;
 
 fn lone(stream: TcpStream, lines: Lines) -> Lone<Lines> {
-    let peer = stream.peer_addr().expect("it is open");
-    Lone::adopt(stream, peer, || lines).expect("the stream is of use")
+    Lone::adopt(stream, || lines).expect("the stream is of use")
 }
 
 fn text(lone: &mut Lone<Lines>) -> String {

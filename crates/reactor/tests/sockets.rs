@@ -332,10 +332,9 @@ fn a_reset_is_told_with_the_reason_of_the_system() {
 fn what_the_peer_said_before_a_write_failed_is_heard() {
     let mut reactor = toys();
     let (stream, mut peer) = socket_pair();
-    let address = stream.peer_addr().expect("it is open");
     let log = std::rc::Rc::default();
     let lines = Lines { log: std::rc::Rc::clone(&log), ..Lines::default() };
-    let key = reactor.core().adopt(stream.into(), address, |_| lines);
+    let key = reactor.core().adopt(stream.into(), |_| lines);
     reactor.turn(Some(Duration::ZERO)).expect("turning works");
     // The peer gets a line, does not read it, says why it goes, and goes: that makes a reset.
     say(&mut reactor, key, "unread\n");
@@ -563,14 +562,13 @@ fn a_closed_listener_refuses_at_once() {
 fn a_socket_may_be_adopted_by_another_reactor() {
     let mut reactor = toys();
     let (mut stream, peer) = socket_pair();
-    let address = peer.peer_addr().expect("it is open");
     let socket = fulmar_reactor::Socket::from(peer);
     let mailbox = reactor.core().mailbox();
     let sender = std::thread::spawn(move || {
         mailbox.send(letter(move |toy, core| {
             let lines = Lines::echo();
             let log = lines.log.clone();
-            toy.accepted.push((core.adopt(socket, address, |_| lines), log));
+            toy.accepted.push((core.adopt(socket, |_| lines), log));
         }));
     });
     turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);

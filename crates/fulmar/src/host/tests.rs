@@ -25,11 +25,11 @@ fn a_connection_that_arrives_behind_the_shutdown_does_not_hold_the_server() {
     let shared = served(&mut reactor);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (accepted, peer) = listener.accept().unwrap();
+    let (accepted, _) = listener.accept().unwrap();
 
     // As the reactor with the listener does it: counted first, then sent.
     shared.least_loaded().unwrap().count();
-    let arrival = Arrival { server: shared.id, socket: Socket::from(accepted), peer };
+    let arrival = Arrival { server: shared.id, socket: Socket::from(accepted) };
     let (host, core) = reactor.parts();
     host.on_letter(core, Letter::Shutdown { server: shared.id, grace: LONG });
     assert!(!shared.wait_ended(Duration::ZERO), "one is on its way");

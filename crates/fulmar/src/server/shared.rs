@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::ops::Add;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -221,5 +220,4 @@ impl Seat {
 pub(crate) struct Arrival {
     pub(crate) server: u64,
     pub(crate) socket: fulmar_reactor::Socket,
-    pub(crate) peer: SocketAddr,
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, TaskId, Transport};
 use fulmar_reactor::{
-    ConnectionHandle, ConnectionKey, Core, Host, ListenerKey, Reactor, ReactorConfig, Socket, clock,
+    Address, ConnectionHandle, ConnectionKey, Core, Host, ListenerKey, Reactor, ReactorConfig, Socket, clock,
 };
 
 /// No test waits longer than this for what must happen.
@@ -187,19 +187,13 @@ impl Host for Toy {
     type Transport = Lines;
     type Letter = Letter;
 
-    fn on_accept(
-        &mut self,
-        core: &mut Core<Lines, Letter>,
-        _: ListenerKey,
-        socket: Socket,
-        peer: SocketAddr,
-    ) {
+    fn on_accept(&mut self, core: &mut Core<Lines, Letter>, _: ListenerKey, socket: Socket) {
         let Some(mut lines) = (self.make)() else {
             self.refused += 1;
             return;
         };
         let log = Rc::clone(&lines.log);
-        let key = core.adopt(socket, peer, |handle| {
+        let key = core.adopt(socket, |handle| {
             lines.handle = Some(handle);
             lines
         });
@@ -260,7 +254,11 @@ pub fn listen(reactor: &mut Toys) -> SocketAddr {
 }
 
 /// Dials, with a transport whose log comes back.
-pub fn dial(reactor: &mut Toys, address: SocketAddr, lines: Lines) -> (ConnectionKey, Rc<RefCell<Log>>) {
+pub fn dial(
+    reactor: &mut Toys,
+    address: impl Into<Address>,
+    lines: Lines,
+) -> (ConnectionKey, Rc<RefCell<Log>>) {
     let log = Rc::clone(&lines.log);
     let make = |handle| Lines { handle: Some(handle), ..lines };
     (reactor.core().dial(address, Some(PATIENCE), make), log)
