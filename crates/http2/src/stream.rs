@@ -34,8 +34,10 @@ pub struct Stream {
     /// DATA that may not leave yet, and what follows it. Never empty.
     pub(crate) waiting: Option<Box<Waiting>>,
     pub(crate) links: Links,
-    /// Whether the stream is in the send queue.
-    pub(crate) queued: bool,
+    /// Where in the send queue the stream is.
+    pub(crate) lane: Lane,
+    /// Whether more waited on the stream than a small message has, and some of it still does.
+    pub(crate) is_bulk: bool,
     /// Whether the last send left something waiting, so that an [`Event::Writable`](crate::Event::Writable) is owed.
     pub(crate) writable_owed: bool,
     /// Set when the application wants nothing more from the peer: RST_STREAM with this code follows our END_STREAM.
@@ -51,6 +53,15 @@ pub struct Stream {
 pub(crate) struct Links {
     pub(crate) previous: Option<StreamKey>,
     pub(crate) next: Option<StreamKey>,
+}
+
+/// The two lanes of the send queue: small messages go ahead of bulk.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// The stream does not wait for its turn to send.
+    None,
+    Small,
+    Bulk,
 }
 
 /// Which part of a message (RFC 9113 §8.1) is expected.
@@ -121,7 +132,8 @@ impl Stream {
             content_left: None,
             waiting: None,
             links: Links::default(),
-            queued: false,
+            lane: Lane::None,
+            is_bulk: false,
             writable_owed: false,
             discarding: None,
             reset_sent: false,

@@ -2,8 +2,8 @@ use std::collections::VecDeque;
 
 use fulmar_base::Slab;
 
-use crate::scheduler::SendQueue;
-use crate::stream::{State, Stream, StreamKey};
+use crate::scheduler::{SMALL_BYTES_MAX, SendQueue};
+use crate::stream::{Lane, State, Stream, StreamKey};
 use crate::waiting::Waiting;
 
 /// The open streams of a connection, by key and by id, and the queue of those that wait to send.
@@ -45,7 +45,7 @@ impl Streams {
 
     /// Removes a stream, and gives what waits on it.
     pub(crate) fn remove(&mut self, key: StreamKey) -> Option<(Removed, Option<Box<Waiting>>)> {
-        if self.slab.get(key)?.queued {
+        if self.slab.get(key)?.lane != Lane::None {
             self.queue.remove(&mut self.slab, key);
         }
         let removed = self.slab.remove_with(key, |stream| {
@@ -138,13 +138,34 @@ impl Streams {
         self.queue.is_empty()
     }
 
-    /// Puts a stream at the end of the send queue or takes it out, so that it is there exactly if it is ready to send.
+    /// Whether so many bytes may leave ahead of the streams that wait for their turn to send.
+    #[inline]
+    pub(crate) fn lets_pass(&self, bytes: usize) -> bool {
+        self.queue.is_empty() || self.queue.lets_pass(bytes)
+    }
+
+    /// So many bytes have left that did not wait.
+    #[inline]
+    pub(crate) fn note_passed(&mut self, bytes: usize) {
+        if !self.queue.is_empty() {
+            self.queue.note_sent(Lane::None, bytes);
+        }
+    }
+
+    /// Puts a stream at the end of its lane of the send queue or takes it out, so that it is there exactly if it is ready to send.
     pub(crate) fn update_queue(&mut self, key: StreamKey) {
-        let Some(stream) = self.slab.get(key) else { return };
-        match (stream.is_ready(), stream.queued) {
-            (true, false) => self.queue.push_back(&mut self.slab, key),
-            (false, true) => self.queue.remove(&mut self.slab, key),
-            (true, true) | (false, false) => {}
+        let Some(stream) = self.slab.get_mut(key) else { return };
+        // What is left of bulk is bulk: the last of it does not overtake that of others.
+        let waiting_bytes = stream.waiting_bytes();
+        stream.is_bulk = stream.waiting.is_some() && (stream.is_bulk || waiting_bytes > SMALL_BYTES_MAX);
+        let lane = match (stream.is_ready(), stream.is_bulk) {
+            (false, _) => Lane::None,
+            (true, false) => Lane::Small,
+            (true, true) => Lane::Bulk,
+        };
+        if stream.lane != lane {
+            self.queue.remove(&mut self.slab, key);
+            self.queue.push_back(&mut self.slab, key, lane);
         }
     }
 
@@ -153,8 +174,12 @@ impl Streams {
         self.queue.front()
     }
 
-    /// Ends the turn of the stream at the front of the send queue: it goes to the end, or leaves if it is no longer ready.
-    pub(crate) fn end_turn(&mut self, key: StreamKey) {
+    /// Ends the turn of the stream at the front of the send queue, in which so many bytes left: it goes to the end, or leaves if it
+    /// is no longer ready.
+    pub(crate) fn end_turn(&mut self, key: StreamKey, bytes: usize) {
+        if let Some(stream) = self.slab.get(key) {
+            self.queue.note_sent(stream.lane, bytes);
+        }
         self.queue.remove(&mut self.slab, key);
         self.update_queue(key);
     }

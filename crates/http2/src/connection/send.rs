@@ -216,14 +216,14 @@ impl Connection {
     ) -> Result<bool, SendError> {
         let key = stream;
         let frame_bytes_max = self.max_frame();
-        let others_wait = !self.streams.queue_is_empty();
+        let lets_pass = self.streams.lets_pass(len);
         let window = self.send_window.available();
         let stream = self.sending(key)?;
         if stream.outgoing == Section::Headers {
             return Err(SendError::Misplaced);
         }
         let window = window.min(stream.send_window.available());
-        let may_leave = len == 0 || !others_wait && len <= window.min(frame_bytes_max) && env.out.room() > 0;
+        let may_leave = len == 0 || lets_pass && len <= window.min(frame_bytes_max) && env.out.room() > 0;
         if !may_leave || stream.waiting.is_some() {
             return Ok(false);
         }
@@ -234,6 +234,7 @@ impl Connection {
             stream.send_window.consume(len);
             self.send_window.consume(len);
             self.budgets.on_data_sent(len, true);
+            self.streams.note_passed(len);
         }
         if end {
             self.end_local(env, key);

@@ -13,7 +13,8 @@ use crate::waiting::End;
 use crate::{Error, ErrorCode, Event};
 
 impl Connection {
-    /// Writes what waits and may leave: one frame of each stream in turn, until the windows or the output's room are used up.
+    /// Writes what waits and may leave: one frame of each stream in turn, small messages first, until the windows or the output's
+    /// room are used up.
     /// May queue events: call [`next_event`](Self::next_event) again while [`has_events`](Self::has_events).
     ///
     /// To be called after anything else was, before the caller waits; and again when output has left.
@@ -27,8 +28,8 @@ impl Connection {
             if allowance == 0 {
                 break;
             }
-            self.send_waiting(env, key, allowance.min(self.max_frame()));
-            self.streams.end_turn(key);
+            let sent = self.send_waiting(env, key, allowance.min(self.max_frame()));
+            self.streams.end_turn(key, sent);
         }
         if env.out.len() <= self.config.output_bytes_max {
             self.offer_slot();
@@ -47,11 +48,11 @@ impl Connection {
         if env.out.room() == 0 { 0 } else { stream_window.min(self.send_window.available()) }
     }
 
-    /// Writes one frame of what waits on a stream, and what follows if that was the last.
-    fn send_waiting(&mut self, env: &mut Env<'_>, key: StreamKey, length_max: usize) {
+    /// Writes one frame of what waits on a stream, and what follows if that was the last. Returns how many bytes have left.
+    fn send_waiting(&mut self, env: &mut Env<'_>, key: StreamKey, length_max: usize) -> usize {
         // Taken out meanwhile, so that the connection is free to write.
         let Some(mut waiting) = self.streams.get_mut(key).and_then(|stream| stream.waiting.take()) else {
-            return;
+            return 0;
         };
         let length = length_max.min(waiting.bytes());
         let last = length == waiting.bytes();
@@ -74,6 +75,7 @@ impl Connection {
             stream.waiting = Some(waiting);
         }
         self.announce_room(key, end);
+        length
     }
 
     /// More waits. A server does not let a client pile up more than a certain amount without taking any of it.
