@@ -20,6 +20,7 @@ use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::server::endpoint::ServerEndpoint;
 use crate::server::{Arrival, Router, Seat, ServerShared, ServerSlot, ServerSlots};
+use crate::trace;
 
 /// What a reactor of ours lends its host.
 pub(crate) type Core = fulmar_reactor::Core<RoofTransport, Letter>;
@@ -233,9 +234,10 @@ impl Host for RoofHost {
         if let (Some(door), Some(peer)) = (&slot.shared.door, peer)
             && !door.admits_connection(peer)
         {
-            return;
+            return trace::refused(peer);
         }
         let Some(seat) = slot.shared.least_loaded() else { return };
+        trace::accepted(socket.peer());
         seat.count();
         let arrival = Arrival { server, socket };
         if seat.mailbox.reactor() == core.id() {
@@ -266,6 +268,9 @@ impl Host for RoofHost {
     }
 
     fn on_connected(&mut self, core: &mut Core, connection: ConnectionKey) {
+        if let Some(RoofTransport::Client(Plain(endpoint))) = core.transport(connection) {
+            trace::connected(endpoint.server_name());
+        }
         self.channels.on_connected(core, connection);
     }
 
@@ -278,9 +283,13 @@ impl Host for RoofHost {
     ) {
         match transport {
             RoofTransport::Client(Plain(endpoint)) => {
+                trace::closed("client", Some(endpoint.server_name()), &closed.text);
                 self.channels.on_closed(core, connection, endpoint, closed);
             }
-            RoofTransport::Server(Plain(endpoint)) => self.uncount(core, endpoint.server()),
+            RoofTransport::Server(Plain(endpoint)) => {
+                trace::closed("server", endpoint.peer(), &closed.text);
+                self.uncount(core, endpoint.server());
+            }
         }
     }
 }

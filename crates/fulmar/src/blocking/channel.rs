@@ -206,13 +206,13 @@ impl Channel {
         refuse_on_reactor("a blocking call")?;
         let extensions = std::mem::take(&mut context.extensions);
         let cell = self.cells.take();
-        let prepared = calls::prepare(&mut cell.lock(), path, context, shape, &self.spec);
+        let prepared = calls::prepare(&cell, path, context, shape, &self.spec);
         if let Err(status) = prepared {
             self.give_cell(cell);
             return Err(status);
         }
         if !self.chain.is_empty() {
-            pass_blocking(&self.chain, path, extensions, &cell)?;
+            pass_blocking(&self.chain, path, extensions, &cell).map_err(|status| cell.fail(status))?;
         }
         let encoded = match only {
             Some(message) => cell.encode_whole(message, self.send_message_bytes_max()),
@@ -331,13 +331,10 @@ impl Channel {
                 // A connection that ends tells its calls; this one was not there when it did.
                 (Ok(()) | Err(_), _) => {
                     self.connection = None;
-                    let mut state = cell.lock();
-                    if state.status.is_none() {
-                        state.end(Status::unavailable(format!(
-                            "the connection to {} was lost",
-                            self.target.uri
-                        )));
-                    }
+                    let text = format!("the connection to {} was lost", self.target.uri);
+                    let ended = cell.lock().end(Status::unavailable(text));
+                    // Nobody but this thread waits.
+                    ended.into_iter().for_each(drop);
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use fulmar_base::Closed;
-use fulmar_grpc::{Ending, Status};
+use fulmar_grpc::{Code, Ending, Status};
 
 use crate::lock;
 
@@ -60,12 +60,17 @@ impl CallEnd {
         }
     }
 
+    /// The code of a call that ended so without being answered.
+    pub(crate) fn code(self) -> Code {
+        match self {
+            Self::DeadlineExceeded => Code::DeadlineExceeded,
+            _ => Code::Cancelled,
+        }
+    }
+
     /// What a handle hears that outlives the call.
     pub(crate) fn status(self) -> Status {
-        match self {
-            Self::DeadlineExceeded => Status::deadline_exceeded(self.text()),
-            _ => Status::cancelled(self.text()),
-        }
+        Status::new(self.code(), self.text())
     }
 
     fn text(self) -> &'static str {

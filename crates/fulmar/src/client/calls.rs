@@ -16,6 +16,7 @@ use crate::packing::Packing;
 use crate::payload::Payload;
 use crate::request::{CallContext, IntoRequest};
 use crate::response::Response;
+use crate::trace::CallSpan;
 
 impl Channel {
     /// Calls a method that takes one message and answers with one. `path` is `/package.Service/Method`.
@@ -123,8 +124,7 @@ impl Channel {
 
     fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Result<Arc<CallCell>, Status> {
         let cell = self.take_cell();
-        let prepared = prepare(&mut cell.lock(), path, context, shape, self.spec());
-        match prepared {
+        match prepare(&cell, path, context, shape, self.spec()) {
             Ok(()) => Ok(cell),
             Err(status) => {
                 self.give_cell(cell);
@@ -140,6 +140,29 @@ impl Channel {
 /// `DEADLINE_EXCEEDED` for a call that has no time at all: nothing is sent for it, and no connection is made. `INTERNAL` for one that
 /// asks for an encoding that the channel does not know.
 pub(crate) fn prepare(
+    cell: &CallCell,
+    path: &str,
+    context: CallContext,
+    shape: CellShape,
+    spec: &ChannelSpec,
+) -> Result<(), Status> {
+    let span = CallSpan::of_caller(path, spec.authority());
+    let mut state = cell.lock();
+    let written = write(&mut state, path, context, shape, spec);
+    match &written {
+        Ok(()) => {
+            state.link = span.link();
+            state.span = span;
+        }
+        Err(status) => {
+            drop(state);
+            span.end(status.code());
+        }
+    }
+    written
+}
+
+fn write(
     state: &mut CellState,
     path: &str,
     mut context: CallContext,

@@ -79,6 +79,11 @@ impl ClientEndpoint {
         self.spec.id
     }
 
+    /// What texts call the server.
+    pub(crate) fn server_name(&self) -> &str {
+        self.spec.name()
+    }
+
     #[cfg(test)]
     pub(crate) fn calls(&self) -> usize {
         self.calls.iter().flatten().count()
@@ -320,16 +325,19 @@ impl ClientEndpoint {
             }
             return;
         }
+        let link = state.link.clone();
         state.inbound.push(body, self.grpc.was_compressed(key), env.pool);
         if state.shape == CellShape::WholeCall {
             // Nobody takes the reply of such a call before its end.
             drop(state);
+            link.received(length);
             return self.grpc.keep(env, key, length);
         }
         let releases = state.take_releases();
         state.inbound.give_used(env.pool);
         let waker = state.receive_waker.take();
         drop(state);
+        link.received(length);
         if let Some(bytes) = releases {
             self.grpc.release(env, key, bytes);
         }

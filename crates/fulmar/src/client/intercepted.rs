@@ -27,7 +27,7 @@ impl Channel {
     ) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'c>> {
         Box::pin(async move {
             let passing = passing(self.chain(), path, extensions, cell);
-            let passed = self.in_time(cell, passing).await?;
+            let passed = self.in_time(cell, passing).await.map_err(|status| cell.fail(status))?;
             take_over(cell, passed);
             Ok(())
         })

@@ -21,6 +21,7 @@ use crate::handling::Handling;
 use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::request::CallContext;
+use crate::trace::{CallSpan, Polling};
 
 /// A server's end of one connection.
 pub(crate) struct ServerEndpoint {
@@ -52,6 +53,7 @@ struct Call {
     deadline: Option<Instant>,
     /// It is in `ready`.
     is_ready: bool,
+    span: CallSpan,
 }
 
 /// What a server's connection can be told.
@@ -98,6 +100,10 @@ impl ServerEndpoint {
 
     pub(crate) fn server(&self) -> u64 {
         self.server
+    }
+
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -158,6 +164,7 @@ impl ServerEndpoint {
             context.metadata = router.shelf.lease();
             self.grpc.take_metadata(key, context.metadata.get_mut());
         }
+        let span = CallSpan::of_handler(&context.path, self.peer, env.now);
         let cell = router.method(method).needs_cell().then(|| {
             let cell = router.take_cell();
             let mut state = cell.lock();
@@ -167,6 +174,7 @@ impl ServerEndpoint {
             state.door = Some(self.wakers[index].clone());
             state.inbound.give_used(env.pool);
             state.room = self.grpc.may_send(key);
+            state.link = span.link();
             state.encoding_in.clone_from(&context.encoding);
             state.packing =
                 Packing::new(router.press.as_ref(), self.grpc.peer_accepts(key), self.grpc.choice(key));
@@ -180,7 +188,7 @@ impl ServerEndpoint {
         if let Some(door) = &self.door {
             door.enter();
         }
-        self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false });
+        self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false, span });
         if !takes_one {
             self.start(env, index);
         } else if is_intercepted {
@@ -193,6 +201,7 @@ impl ServerEndpoint {
             return self.discard(env, key, body);
         };
         let was_compressed = self.grpc.was_compressed(key);
+        call.span.link().received(body.len());
         let mut router = self.router.borrow_mut();
         let (method, arena) = router.method_and_arena(call.method);
         if method.takes_one() {
@@ -274,9 +283,10 @@ impl ServerEndpoint {
     /// Calls the handler and polls it for the first time.
     fn start(&mut self, env: &mut Env<'_>, index: usize) {
         let Some(call) = &self.calls[index] else { return };
-        let handling = Handling::call(call.deadline);
-        let started = self.router.borrow_mut().method(call.method).start(call.slot);
-        drop(handling);
+        let started = {
+            let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
+            self.router.borrow_mut().method(call.method).start(call.slot)
+        };
         match started {
             Ok(()) => self.poll(env, index),
             Err(status) => self.fail(env, index, &status),
@@ -292,15 +302,21 @@ impl ServerEndpoint {
                 cell.lock().knocked = true;
             }
             let mut cx = Context::from_waker(&self.wakers[index]);
-            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None };
-            let handling = Handling::call(call.deadline);
-            let polled = self.router.borrow_mut().method(call.method).poll(call.slot, &mut cx, &mut answer);
-            drop(handling);
+            let span = &call.span;
+            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None, span };
+            let polled = {
+                let (_handling, _span) = (Handling::call(call.deadline), span.enter());
+                let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
+                let polled = router.method(call.method).poll(call.slot, &mut cx, &mut answer);
+                polling.end(router.path(call.method));
+                polled
+            };
             if polled.is_ready() {
                 return self.end(env, index, CallEnd::Finished);
             }
             let Some(cell) = &call.cell else { return };
-            let waker = flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None });
+            let waker =
+                flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None, span });
             match waker {
                 None => return,
                 Some(waker) if waker.will_wake(&self.wakers[index]) => {}
@@ -313,7 +329,8 @@ impl ServerEndpoint {
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
             let hooks = self.router.borrow_mut().method(call.method).hooks(call.slot);
-            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks };
+            let span = &call.span;
+            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks, span };
             answer.finish(status, MetadataMap::EMPTY);
             self.end(env, index, CallEnd::Failed);
         }
@@ -328,7 +345,10 @@ impl ServerEndpoint {
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         call.fate.set_end(end);
-        router.method(call.method).end(call.slot);
+        {
+            let _span = call.span.enter();
+            router.method(call.method).end(call.slot);
+        }
         let watched = router.give_fate(call.fate);
         let wakers = call.cell.map(|cell| {
             let mut state = cell.lock();
@@ -340,6 +360,7 @@ impl ServerEndpoint {
             wakers
         });
         drop(router);
+        call.span.end(end.code());
         for waker in wakers.into_iter().flatten().flatten() {
             if !waker.will_wake(&self.wakers[index]) {
                 crate::wake(waker);

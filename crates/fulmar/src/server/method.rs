@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fulmar_base::Env;
-use fulmar_grpc::{Arena, CallKey, MetadataMap, Status};
+use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Status};
 
 use super::endpoint::flush;
 use crate::call::CallCell;
@@ -16,6 +16,7 @@ use crate::panics::caught;
 use crate::payload::{Payload, decode};
 use crate::request::CallContext;
 use crate::response::Response;
+use crate::trace::CallSpan;
 
 /// Whose panics are caught here.
 const HANDLER: &str = "the handler";
@@ -68,6 +69,7 @@ pub(crate) struct Answer<'a, 'e> {
     pub(crate) call: CallKey,
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
+    pub(crate) span: &'a CallSpan,
 }
 
 impl Answer<'_, '_> {
@@ -75,11 +77,13 @@ impl Answer<'_, '_> {
     pub(crate) fn finish(&mut self, status: &Status, trailers: &MetadataMap) {
         match &self.hooks {
             None => {
+                self.span.set_code(status.code());
                 let _ = self.grpc.finish(self.env, self.call, status, trailers);
             }
             Some(hooks) => {
                 let (mut status, mut trailers) = (status.clone(), trailers.clone());
                 hooks.finish(&mut status, &mut trailers);
+                self.span.set_code(status.code());
                 let _ = self.grpc.finish(self.env, self.call, &status, &trailers);
             }
         }
@@ -101,7 +105,9 @@ impl Answer<'_, '_> {
             }
         };
         let (metadata, trailers) = (response.metadata(), response.trailers());
-        let _ = self.grpc.reply(self.env, self.call, metadata, length, encode, trailers);
+        self.span.link().sent(length);
+        let replied = self.grpc.reply(self.env, self.call, metadata, length, encode, trailers);
+        self.span.set_code(if replied.is_ok() { Code::Ok } else { Code::ResourceExhausted });
     }
 
     /// The same, once interceptors have seen the response.

@@ -56,13 +56,17 @@ impl CallCell {
         change(&mut lent.map)
     }
 
-    /// Caller: tells interceptors that the call fails with `status`, which is found on this side. Returns the status to fail with.
+    /// Caller: tells interceptors, and who follows the call's span, that it fails with `status`, which is found on this side. Returns the status to fail with.
     pub(crate) fn fail(&self, status: Status) -> Status {
-        let hooks = self.lock().hooks.take();
-        match hooks {
+        let mut state = self.lock();
+        let (hooks, span) = (state.hooks.take(), std::mem::take(&mut state.span));
+        drop(state);
+        let status = match hooks {
             Some(hooks) => hooks.fail(status),
             None => status,
-        }
+        };
+        span.end(status.code());
+        status
     }
 
     /// A caller does not want to know how the call ended. Interceptors do.

@@ -24,6 +24,7 @@ use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
 use crate::payload::{PREFIX_LEN, Payload};
+use crate::trace::{CallSpan, Link};
 
 /// How much memory a recycled cell keeps in each of its buffers, whatever they were used for last.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -119,6 +120,11 @@ pub(crate) struct CellState {
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
 
+    /// Caller: the span of the call while it goes on.
+    pub(crate) span: CallSpan,
+    /// Of the same span, or of the handler's.
+    pub(crate) link: Link,
+
     pub(crate) path: String,
     pub(crate) deadline: Option<Instant>,
     /// How often the call was handed to a connection that then could not have processed it.
@@ -143,6 +149,24 @@ impl QueuePlace {
     /// The call gives its place up.
     fn give_up(self) {
         self.given_up.add(self.key);
+    }
+}
+
+/// Whom to tell of the end of a call, once the lock of its cell is gone: those who wait, and who follows the call's span.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    code: Code,
+    span: CallSpan,
+    wakers: [Option<Waker>; 2],
+}
+
+impl IntoIterator for Ended {
+    type Item = Option<Waker>;
+    type IntoIter = std::array::IntoIter<Option<Waker>, 2>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.span.end(self.code);
+        self.wakers.into_iter()
     }
 }
 
@@ -207,6 +231,9 @@ impl CallCell {
                 hooks.send(message, |shown| lent.packing.frame(shown, compress, bytes_max, &mut lent.bytes))
             }),
         };
+        if let Ok(length) = &encoded {
+            lent.link.clone().sent(length.saturating_sub(PREFIX_LEN));
+        }
         (lent.give_back(), encoded)
     }
 
@@ -342,11 +369,11 @@ impl CallCell {
             return;
         }
         let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
-        let (mut wakers, place) = ([None, None], state.queue_place.take());
+        let (mut ended, place) = (None, state.queue_place.take());
         match state.side {
             Side::Caller => {
                 state.cancelled = true;
-                wakers = state.end(Status::cancelled("the call was given up by its caller"));
+                ended = Some(state.end(Status::cancelled("the call was given up by its caller")));
             }
             Side::Handler => state.inbound_discarded = true,
         }
@@ -354,7 +381,7 @@ impl CallCell {
         if let Some(place) = place {
             place.give_up();
         }
-        for waker in wakers.into_iter().flatten() {
+        for waker in ended.into_iter().flatten().flatten() {
             crate::wake(waker);
         }
         if let Some(hooks) = hooks {
@@ -463,10 +490,15 @@ impl CellState {
     }
 
     /// Ends the call for its user; a call that has ended keeps its first status. Returns the wakers to call once the lock is gone.
-    pub(crate) fn end(&mut self, status: Status) -> [Option<Waker>; 2] {
+    #[must_use]
+    pub(crate) fn end(&mut self, status: Status) -> Ended {
         self.inbound_ended = true;
-        self.status.get_or_insert(status);
-        [self.receive_waker.take(), self.send_waker.take()]
+        let status = self.status.get_or_insert(status);
+        Ended {
+            code: status.code(),
+            span: std::mem::take(&mut self.span),
+            wakers: [self.receive_waker.take(), self.send_waker.take()],
+        }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -515,6 +547,8 @@ impl CellState {
         self.queue_place = None;
         self.messages_in = 0;
         self.hooks = None;
+        self.span = CallSpan::default();
+        self.link = Link::default();
         self.path.clear();
         self.deadline = None;
         self.attempts = 0;
@@ -527,6 +561,7 @@ struct LentOutbound<'c> {
     cell: &'c CallCell,
     bytes: Vec<u8>,
     packing: Packing,
+    link: Link,
     /// How many of the bytes are of messages before.
     whole: usize,
 }
@@ -535,9 +570,9 @@ impl<'c> LentOutbound<'c> {
     fn of(cell: &'c CallCell) -> (Self, Option<Arc<CallHooks>>) {
         let mut state = cell.lock();
         let bytes = std::mem::take(&mut state.outbound);
-        let (packing, hooks) = (state.packing.clone(), state.hooks.clone());
+        let (packing, hooks, link) = (state.packing.clone(), state.hooks.clone(), state.link.clone());
         drop(state);
-        (Self { cell, whole: bytes.len(), bytes, packing }, hooks)
+        (Self { cell, whole: bytes.len(), bytes, packing, link }, hooks)
     }
 
     /// Puts the buffer back with everything in it.

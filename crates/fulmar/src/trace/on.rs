@@ -1,0 +1,255 @@
+//! What is told goes to the `tracing` subscriber of the thread that it happens on, or of the process.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use fulmar_base::Instant;
+use fulmar_grpc::Code;
+use fulmar_reactor::clock;
+use tracing::field::Empty;
+use tracing::{Level, Span};
+
+use crate::lock;
+
+/// How many records of spans wait for other calls.
+const SPARE_MAX: usize = 4_096;
+
+/// A handler's poll that takes longer is told of: meanwhile its reactor does nothing else.
+const SLOW_POLL: Duration = Duration::from_millis(10);
+
+/// How long a thread is silent about slow polls once it has told of one.
+const SLOW_POLL_SILENCE: Duration = Duration::from_secs(1);
+
+/// The span of one call; empty where no subscriber wants any. It ends once: with the code that it is told, or when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct CallSpan(Option<Box<Open>>);
+
+/// A span that somebody wants.
+#[derive(Debug)]
+struct Open {
+    span: Span,
+    is_server: bool,
+    began: Instant,
+    /// What the call was answered with.
+    code: Cell<Option<Code>>,
+}
+
+/// Records that wait for their next calls: they are made on one thread and given back on another.
+#[expect(
+    clippy::vec_box,
+    reason = "it is the boxes that travel, so that a call without a subscriber carries one pointer"
+)]
+static SPARE: Mutex<Vec<Box<Open>>> = Mutex::new(Vec::new());
+
+impl CallSpan {
+    /// The span of a call that a server handles. It has no parent: what the thread did before is none of the call's.
+    pub(crate) fn of_handler<P: Display>(path: &str, peer: Option<P>, now: Instant) -> Self {
+        if !tracing::level_enabled!(Level::INFO) {
+            return Self(None);
+        }
+        let (name, service, method) = names(path);
+        let span = tracing::info_span!(
+            target: "fulmar::call",
+            parent: None,
+            "call",
+            otel.name = name,
+            otel.kind = "server",
+            otel.status_code = Empty,
+            rpc.system = "grpc",
+            rpc.service = service,
+            rpc.method = method,
+            network.peer.address = peer.map(tracing::field::display),
+            rpc.grpc.status_code = Empty,
+            duration_us = Empty,
+        );
+        Self::open(span, true, now)
+    }
+
+    /// The span of a call that a client makes, inside of the one that the caller is in.
+    pub(crate) fn of_caller(path: &str, server: &str) -> Self {
+        if !tracing::level_enabled!(Level::INFO) {
+            return Self(None);
+        }
+        let (name, service, method) = names(path);
+        let span = tracing::info_span!(
+            target: "fulmar::call",
+            "call",
+            otel.name = name,
+            otel.kind = "client",
+            otel.status_code = Empty,
+            rpc.system = "grpc",
+            rpc.service = service,
+            rpc.method = method,
+            server.address = server,
+            rpc.grpc.status_code = Empty,
+            duration_us = Empty,
+        );
+        Self::open(span, false, clock())
+    }
+
+    fn open(span: Span, is_server: bool, began: Instant) -> Self {
+        if span.is_disabled() {
+            return Self(None);
+        }
+        let open = Open { span, is_server, began, code: Cell::new(None) };
+        let spare = lock(&SPARE).pop();
+        Self(Some(match spare {
+            Some(mut spare) => {
+                *spare = open;
+                spare
+            }
+            None => Box::new(open),
+        }))
+    }
+
+    pub(crate) fn link(&self) -> Link {
+        Link(self.0.as_ref().and_then(|open| open.span.id()))
+    }
+
+    /// What this thread does is done inside of the span, while what is returned lives.
+    pub(crate) fn enter(&self) -> Option<tracing::span::Entered<'_>> {
+        self.0.as_ref().map(|open| open.span.enter())
+    }
+
+    /// The call was answered with `code`, which is what counts when it ends.
+    pub(crate) fn set_code(&self, code: Code) {
+        if let Some(open) = &self.0 {
+            open.code.set(Some(code));
+        }
+    }
+
+    /// Ends the span of a call that ended with `code`, unless it was answered with another one.
+    pub(crate) fn end(self, code: Code) {
+        if let Some(open) = &self.0
+            && open.code.get().is_none()
+        {
+            open.code.set(Some(code));
+        }
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            finish(open);
+        }
+    }
+}
+
+#[inline(never)]
+fn finish(mut open: Box<Open>) {
+    // A call that nobody told of its end was given up before it was sent.
+    let code = open.code.get().unwrap_or(Code::Cancelled);
+    let took = clock().saturating_duration_since(open.began);
+    open.span.record("rpc.grpc.status_code", code as u32);
+    open.span.record("duration_us", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    if is_error(code, open.is_server) {
+        open.span.record("otel.status_code", "ERROR");
+    }
+    // Closing is the subscriber's code, and so is not under the lock.
+    open.span = Span::none();
+    let mut spare = lock(&SPARE);
+    if spare.len() < SPARE_MAX {
+        spare.push(open);
+    }
+}
+
+/// Whose fault a code is, as OpenTelemetry's conventions for gRPC have it: a server is not to blame for what its clients ask for.
+fn is_error(code: Code, is_server: bool) -> bool {
+    match code {
+        Code::Ok => false,
+        Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => true,
+        _ => !is_server,
+    }
+}
+
+/// `/package.Service/Method` as name, service and method.
+fn names(path: &str) -> (&str, &str, &str) {
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let (service, method) = name.split_once('/').unwrap_or((name, ""));
+    (name, service, method)
+}
+
+/// What belongs to a call finds its span by it. A span that has ended is no parent any more, which subscribers allow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link(Option<tracing::span::Id>);
+
+impl Link {
+    pub(crate) fn sent(self, bytes: usize) {
+        if self.0.is_some() {
+            tracing::trace!(target: "fulmar::message", parent: self.0, direction = "sent", bytes, "message");
+        }
+    }
+
+    pub(crate) fn received(self, bytes: usize) {
+        if self.0.is_some() {
+            tracing::trace!(target: "fulmar::message", parent: self.0, direction = "received", bytes, "message");
+        }
+    }
+}
+
+/// A poll of a handler, with the time at which it began if anybody wants to know.
+pub(crate) struct Polling(Option<Instant>);
+
+impl Polling {
+    pub(crate) fn begin() -> Self {
+        Self(tracing::level_enabled!(Level::WARN).then(clock))
+    }
+
+    /// Tells of a poll that took long, with the path of its method.
+    pub(crate) fn end(self, path: Option<&str>) {
+        if let Some(began) = self.0 {
+            let now = clock();
+            if now.saturating_duration_since(began) > SLOW_POLL {
+                tell_slow(path, began, now);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// When this thread may tell of a slow poll again.
+    static SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
+}
+
+#[cold]
+fn tell_slow(path: Option<&str>, began: Instant, now: Instant) {
+    if SILENT_UNTIL.get() > now {
+        return;
+    }
+    SILENT_UNTIL.set(now + SLOW_POLL_SILENCE);
+    let took = now.saturating_duration_since(began);
+    tracing::warn!(
+        target: "fulmar::reactor",
+        path,
+        took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "a handler has held its reactor up: work that takes long belongs on a thread of its own"
+    );
+}
+
+/// A server has a new connection.
+pub(crate) fn accepted(peer: impl Display) {
+    tracing::debug!(target: "fulmar::connection", side = "server", peer = %peer, "accepted");
+}
+
+/// A server does not want a connection.
+pub(crate) fn refused(peer: impl Display) {
+    tracing::debug!(target: "fulmar::connection", side = "server", peer = %peer, "refused");
+}
+
+/// A channel is connected, as far as the network is concerned.
+pub(crate) fn connected(server: &str) {
+    tracing::debug!(target: "fulmar::connection", side = "client", peer = server, "connected");
+}
+
+/// A connection is over, or never came about.
+pub(crate) fn closed(side: &'static str, peer: Option<impl Display>, reason: &str) {
+    tracing::debug!(target: "fulmar::connection", side, peer = peer.map(tracing::field::display), reason, "closed");
+}
