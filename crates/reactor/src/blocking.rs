@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use fulmar_base::Output;
 use mio::{Events, Interest, Poll, Token};
+use socket2::SockAddr;
 
 use crate::address::Address;
+use crate::options::SocketOptions;
 use crate::socket::Stream;
 
 /// A timeout may be late by this much. Kernels count such timeouts in ticks of 1 to 4 ms.
@@ -150,18 +152,26 @@ pub(crate) enum BlockingStream {
 
 impl BlockingStream {
     /// Connects, waiting at most for `timeout`.
-    pub(crate) fn connect(address: &Address, timeout: Option<Duration>) -> io::Result<Self> {
-        // The standard library refuses to wait for no time at all.
+    pub(crate) fn connect(
+        address: &Address,
+        options: &SocketOptions,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        // No time at all would be for ever.
         let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
-        match (address, timeout) {
-            (Address::Ip(address), Some(timeout)) => {
-                TcpStream::connect_timeout(address, timeout).map(Self::Tcp)
+        match address {
+            Address::Ip(address) => {
+                let (socket, peer) = (options.open_to(address)?, SockAddr::from(*address));
+                match timeout {
+                    Some(timeout) => socket.connect_timeout(&peer, timeout)?,
+                    None => socket.connect(&peer)?,
+                }
+                Ok(Self::Tcp(socket.into()))
             }
-            (Address::Ip(address), None) => TcpStream::connect(address).map(Self::Tcp),
             #[cfg(unix)]
-            (Address::Unix(name), timeout) => sys::connect_unix(name, timeout).map(Self::Unix),
+            Address::Unix(name) => sys::connect_unix(name, options, timeout).map(Self::Unix),
             #[cfg(not(unix))]
-            (Address::Unix(_), _) => Err(crate::socket::no_unix_sockets()),
+            Address::Unix(_) => Err(crate::socket::no_unix_sockets()),
         }
     }
 
@@ -269,11 +279,17 @@ mod sys {
     use socket2::{Domain, SockRef, Socket, Type};
 
     use crate::address::UnixName;
+    use crate::options::SocketOptions;
     use crate::socket::{send, sys::socket_address};
 
     /// Connects to a Unix domain socket, waiting at most for `timeout` for room in the queue of its server.
-    pub(super) fn connect_unix(name: &UnixName, timeout: Option<Duration>) -> io::Result<UnixStream> {
+    pub(super) fn connect_unix(
+        name: &UnixName,
+        options: &SocketOptions,
+        timeout: Option<Duration>,
+    ) -> io::Result<UnixStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        options.apply_buffers(&socket)?;
         // Linux bounds connecting by the timeout for sending (unix(7)); elsewhere a full queue refuses at once.
         socket.set_write_timeout(timeout)?;
         socket.connect(&socket_address(name)?).map_err(|error| match error.kind() {

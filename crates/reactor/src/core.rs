@@ -14,6 +14,7 @@ use crate::current::ReactorId;
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 use crate::listener::{Listener, ListeningSocket};
 use crate::mailbox::{Inbox, Item, Mailbox};
+use crate::options::{Dial, SocketOptions};
 use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
@@ -122,15 +123,21 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     /// The transport is there from the start and takes commands; its first `transmit` comes when the connection is there, which
     /// [`Host::on_connected`](crate::Host::on_connected) is told. If it fails, or takes longer than `timeout`, that is how the
     /// connection ends: `connect to 127.0.0.1:1: Connection refused`.
-    pub fn dial(
+    ///
+    /// A Unix domain socket is connected at once, or not at all.
+    pub fn dial<'o>(
         &mut self,
-        address: impl Into<Address>,
+        to: impl Into<Dial<'o>>,
         timeout: Option<Duration>,
         make: impl FnOnce(ConnectionHandle) -> T,
     ) -> ConnectionKey {
         let deadline = timeout.map(|timeout| (self.now() + timeout, timeout));
-        let peer = address.into();
-        match Stream::connect(&peer) {
+        let Dial { address: peer, options } = to.into();
+        let stream = match options {
+            Some(options) => Stream::connect(&peer, options),
+            None => Stream::connect(&peer, &SocketOptions::default()),
+        };
+        match stream {
             Ok(stream) => self.insert(Link::Socket { stream, peer }, Phase::Connecting { deadline }, make),
             Err(error) => self.stillborn(make, connect_failed(&peer, &reason(&error))),
         }

@@ -39,6 +39,7 @@ mod keys;
 mod listener;
 mod lone;
 mod mailbox;
+mod options;
 #[cfg(feature = "tokio")]
 mod outside;
 mod pace;
@@ -60,6 +61,7 @@ pub use keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 pub use listener::ListeningSocket;
 pub use lone::Lone;
 pub use mailbox::Mailbox;
+pub use options::{Dial, SocketKeepalive, SocketOptions};
 pub use reactor::{Host, Reactor};
 pub use resolver::{OnResolved, Resolve, Resolver, SystemResolve};
-pub use socket::Socket;
+pub use socket::{Socket, UnixCredentials};

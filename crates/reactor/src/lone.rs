@@ -7,6 +7,7 @@ use fulmar_base::{Closed, Env, Instant, Output, Pool, TaskId, Transport};
 use crate::address::Address;
 use crate::blocking::{BlockingSocket, BlockingStream};
 use crate::clock;
+use crate::options::{Dial, SocketOptions};
 use crate::socket::{Socket, reason};
 
 /// How much one read may bring.
@@ -43,17 +44,20 @@ pub struct Lone<T: Transport> {
 }
 
 impl<T: Transport> Lone<T> {
-    /// Connects to `address`, waiting at most for `timeout`; `None` leaves it to the system, which may take minutes.
+    /// Connects to an address, waiting at most for `timeout`; `None` leaves it to the system, which may take minutes.
     ///
     /// # Errors
     /// `connect to 127.0.0.1:1: Connection refused`, with the kind of what went wrong.
-    pub fn connect(
-        address: impl Into<Address>,
+    pub fn connect<'o>(
+        to: impl Into<Dial<'o>>,
         timeout: Option<Duration>,
         make: impl FnOnce() -> T,
     ) -> io::Result<Self> {
-        let address = address.into();
-        let stream = BlockingStream::connect(&address, timeout);
+        let Dial { address, options } = to.into();
+        let stream = match options {
+            Some(options) => BlockingStream::connect(&address, options, timeout),
+            None => BlockingStream::connect(&address, &SocketOptions::default(), timeout),
+        };
         stream.and_then(|stream| Self::new(stream, address.clone(), make)).map_err(|error| {
             let text = match timeout {
                 Some(timeout) if error.kind() == io::ErrorKind::TimedOut => {

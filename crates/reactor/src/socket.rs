@@ -7,8 +7,12 @@ use mio::net::TcpStream;
 #[cfg(unix)]
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
+use socket2::{SockAddr, SockRef};
 
-use crate::address::{Address, UnixName};
+use crate::address::Address;
+#[cfg(unix)]
+use crate::address::UnixName;
+use crate::options::SocketOptions;
 
 /// An open connection that no reactor has adopted yet: accepted by a listener, or opened by other means.
 ///
@@ -32,6 +36,51 @@ impl Socket {
     pub fn peer(&self) -> &Address {
         &self.peer
     }
+
+    /// This end; None if the system does not know it any more. Costs a system call.
+    pub fn local_address(&self) -> Option<Address> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok().map(Address::Ip),
+            #[cfg(unix)]
+            Stream::Unix(stream) => {
+                stream.local_addr().ok().map(|address| Address::Unix(UnixName::from(&address)))
+            }
+        }
+    }
+
+    /// Who opened the other end of a Unix domain socket, on Linux and Android; None elsewhere, and for other sockets. Costs a system
+    /// call.
+    pub fn unix_credentials(&self) -> Option<UnixCredentials> {
+        match &self.stream {
+            Stream::Tcp(_) => None,
+            #[cfg(unix)]
+            Stream::Unix(stream) => sys::credentials(stream),
+        }
+    }
+
+    /// Sets what of `options` can be set on a connection that is open.
+    ///
+    /// # Errors
+    /// The system does not have it, or does not permit it.
+    pub fn apply(&self, options: &SocketOptions) -> io::Result<()> {
+        match &self.stream {
+            Stream::Tcp(stream) => options.apply_open(&SockRef::from(stream)),
+            #[cfg(unix)]
+            Stream::Unix(stream) => options.apply_open(&SockRef::from(stream)),
+        }
+    }
+}
+
+/// Whose process opened the other end of a Unix domain socket, as the kernel knows it (unix(7), `SO_PEERCRED`). A process of the same
+/// machine cannot make another one up.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct UnixCredentials {
+    /// The process.
+    pub pid: i32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
 }
 
 impl From<std::net::TcpStream> for Socket {
@@ -82,11 +131,18 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Starts to connect, without waiting.
-    pub(crate) fn connect(address: &Address) -> io::Result<Self> {
+    pub(crate) fn connect(address: &Address, options: &SocketOptions) -> io::Result<Self> {
         match address {
-            Address::Ip(address) => TcpStream::connect(*address).map(Self::Tcp),
+            Address::Ip(address) => {
+                let socket = options.open_to(address)?;
+                socket.set_nonblocking(true)?;
+                match socket.connect(&SockAddr::from(*address)) {
+                    Err(error) if !is_under_way(&error) => Err(error),
+                    _ => Ok(Self::Tcp(TcpStream::from_std(socket.into()))),
+                }
+            }
             #[cfg(unix)]
-            Address::Unix(name) => sys::connect(name).map(Self::Unix),
+            Address::Unix(name) => sys::connect(name, options).map(Self::Unix),
             #[cfg(not(unix))]
             Address::Unix(_) => Err(no_unix_sockets()),
         }
@@ -138,6 +194,15 @@ impl Stream {
     }
 }
 
+/// Whether connecting goes on in the background.
+fn is_under_way(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let in_progress = error.raw_os_error() == Some(libc::EINPROGRESS);
+    #[cfg(not(unix))]
+    let in_progress = error.kind() == io::ErrorKind::WouldBlock;
+    in_progress
+}
+
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -180,7 +245,7 @@ impl Source for Stream {
 /// signal; programs in other languages, with this library inside, may not.
 #[cfg(unix)]
 pub(crate) fn send(socket: &impl std::os::fd::AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let (socket, flags) = (socket2::SockRef::from(socket), libc::MSG_DONTWAIT | NO_SIGNAL);
+    let (socket, flags) = (SockRef::from(socket), libc::MSG_DONTWAIT | NO_SIGNAL);
     match slices {
         [slice] => socket.send_with_flags(slice, flags),
         slices => socket.send_vectored_with_flags(slices, flags),
@@ -210,15 +275,32 @@ pub(crate) mod sys {
     use mio::net::UnixStream;
     use socket2::{Domain, SockAddr, Socket, Type};
 
+    use super::UnixCredentials;
     use crate::address::UnixName;
+    use crate::options::SocketOptions;
 
     /// Connects without waiting: at once, or not at all.
-    pub(super) fn connect(name: &UnixName) -> io::Result<UnixStream> {
+    pub(super) fn connect(name: &UnixName, options: &SocketOptions) -> io::Result<UnixStream> {
         let address = socket_address(name)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        options.apply_buffers(&socket)?;
         socket.set_nonblocking(true)?;
         socket.connect(&address)?;
         Ok(UnixStream::from(OwnedFd::from(socket)))
+    }
+
+    pub(super) fn credentials(stream: &UnixStream) -> Option<UnixCredentials> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+            let (pid, uid, gid) = (peer.pid.as_raw_pid(), peer.uid.as_raw(), peer.gid.as_raw());
+            Some(UnixCredentials { pid, uid, gid })
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        {
+            let _ = stream;
+            None
+        }
     }
 
     /// A name as system calls take it.

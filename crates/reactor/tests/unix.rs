@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use fulmar_base::Closed;
-use fulmar_reactor::{Address, ListeningSocket, Lone, Socket, UnixName};
+use fulmar_reactor::{Address, ListeningSocket, Lone, Socket, SocketOptions, UnixName};
 use support::*;
 
 /// A directory of a test's own, removed with it.
@@ -143,4 +143,76 @@ fn a_stream_that_is_not_connected_is_told_when_it_is_adopted() {
     let key = reactor.core().adopt(Socket::from(one), |_| Lines::default());
     turn_until(&mut reactor, |reactor| !reactor.host().closed.is_empty());
     assert!(reactor.host().closed_text(key).is_some());
+}
+
+fn bind(name: &UnixName) -> std::io::Result<ListeningSocket> {
+    ListeningSocket::bind(&Address::Unix(name.clone()), &SocketOptions::default())
+}
+
+#[test]
+fn a_file_that_a_dead_server_left_is_replaced_and_goes_with_the_socket() {
+    let directory = Directory::new("stale");
+    let path = directory.0.join("socket");
+    let name = UnixName::from(path.clone());
+    drop(UnixListener::bind(&path).expect("the path is free"));
+    assert!(path.exists(), "the system leaves it there");
+    let mut reactor = toys();
+    let socket = bind(&name).expect("nobody listens");
+    let key = reactor.core().listen(socket).expect("the selector takes it");
+    let (_, _) = dial(&mut reactor, name.clone(), Lines::default());
+    turn_until(&mut reactor, |reactor| reactor.host().accepted.len() == 1);
+    reactor.core().close_listener(key);
+    assert!(!path.exists());
+    drop(bind(&name).expect("nobody listens"));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_lives_keeps_its_path_and_a_file_that_is_no_socket_stays() {
+    let directory = Directory::new("taken");
+    let path = directory.0.join("socket");
+    let name = UnixName::from(path.clone());
+    let first = bind(&name).expect("the path is free");
+    let error = bind(&name).expect_err("it is taken");
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(error.to_string(), "a server listens there");
+    drop(first);
+    std::fs::write(&path, "precious").expect("the directory is writable");
+    let error = bind(&name).expect_err("it is taken");
+    assert_eq!(error.to_string(), "the file is not a socket");
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "precious");
+}
+
+#[test]
+fn a_server_leaves_the_file_of_its_successor() {
+    let directory = Directory::new("successor");
+    let path = directory.0.join("socket");
+    let name = UnixName::from(path.clone());
+    let first = bind(&name).expect("the path is free");
+    // As a successor does that moves its socket over the old one.
+    let moved = directory.0.join("moved");
+    let second = bind(&UnixName::from(moved.clone())).expect("the path is free");
+    std::fs::rename(&moved, &path).expect("the directory is writable");
+    drop(first);
+    assert!(path.exists());
+    drop(second);
+    assert!(path.exists(), "it was bound under another name");
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn the_kernel_says_who_the_peer_is() {
+    let (one, other) = UnixStream::pair().expect("the system has sockets");
+    let credentials = Socket::from(one).unix_credentials().expect("it knows");
+    assert_eq!(credentials.pid, std::process::id() as i32);
+    assert_eq!(Socket::from(other).unix_credentials(), Some(credentials));
+}
+
+#[test]
+fn a_path_that_is_too_long_is_an_error() {
+    let name = UnixName::from(PathBuf::from("/tmp/".to_owned() + &"long".repeat(50)));
+    assert!(bind(&name).is_err());
+    let mut reactor = toys();
+    dial(&mut reactor, name, Lines::default());
+    turn_until(&mut reactor, |reactor| !reactor.host().closed.is_empty());
 }
