@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fulmar_base::{Closed, Env, Instant, Plain, TaskId, Transport};
+use fulmar_base::{Closed, Env, Instant, TaskId, Transport};
 use fulmar_reactor::{
     ConnectionHandle, ConnectionKey, Host, ListenerKey, Mailbox, Reactor, Resolver, Socket,
 };
@@ -21,6 +21,7 @@ use crate::error::ServerError;
 use crate::server::endpoint::ServerEndpoint;
 use crate::server::{Arrival, Router, Seat, ServerShared, ServerSlot, ServerSlots};
 use crate::trace;
+use crate::wire::{Wire, Wiring};
 
 /// What a reactor of ours lends its host.
 pub(crate) type Core = fulmar_reactor::Core<RoofTransport, Letter>;
@@ -116,8 +117,8 @@ impl RoofHost {
         counts += self.channels.counts() + self.servers.counts();
         for key in core.keys() {
             counts += match core.transport(key) {
-                Some(RoofTransport::Client(Plain(endpoint))) => endpoint.counts(),
-                Some(RoofTransport::Server(Plain(endpoint))) => endpoint.counts(),
+                Some(RoofTransport::Client(wire)) => wire.endpoint().counts(),
+                Some(RoofTransport::Server(wire)) => wire.endpoint().counts(),
                 None => Counts::default(),
             };
         }
@@ -138,9 +139,14 @@ impl RoofHost {
         let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
         let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
         let door = slot.shared.door.clone().filter(|door| door.is_for_requests());
+        // In-process bytes never leave the process: there is nothing to secure.
+        let wiring = match peer {
+            Some(_) => slot.shared.security.wiring(),
+            None => Wiring::Plain,
+        };
         Some(move |handle| {
             let endpoint = ServerEndpoint::new(config, routes, router, handle, peer, server);
-            RoofTransport::Server(Plain(endpoint.behind(door)))
+            RoofTransport::Server(wiring.wire(endpoint.behind(door)))
         })
     }
 
@@ -217,7 +223,7 @@ fn connections_of(core: &mut Core, server: u64) -> Vec<ConnectionKey> {
     core.keys()
         .into_iter()
         .filter(|key| match core.transport(*key) {
-            Some(RoofTransport::Server(Plain(endpoint))) => endpoint.server() == server,
+            Some(RoofTransport::Server(wire)) => wire.endpoint().server() == server,
             _ => false,
         })
         .collect()
@@ -268,8 +274,8 @@ impl Host for RoofHost {
     }
 
     fn on_connected(&mut self, core: &mut Core, connection: ConnectionKey) {
-        if let Some(RoofTransport::Client(Plain(endpoint))) = core.transport(connection) {
-            trace::connected(endpoint.server_name());
+        if let Some(RoofTransport::Client(wire)) = core.transport(connection) {
+            trace::connected(wire.endpoint().server_name());
         }
         self.channels.on_connected(core, connection);
     }
@@ -282,11 +288,13 @@ impl Host for RoofHost {
         closed: &Closed,
     ) {
         match transport {
-            RoofTransport::Client(Plain(endpoint)) => {
+            RoofTransport::Client(wire) => {
+                let endpoint = wire.into_endpoint();
                 trace::closed("client", Some(endpoint.server_name()), &closed.text);
                 self.channels.on_closed(core, connection, endpoint, closed);
             }
-            RoofTransport::Server(Plain(endpoint)) => {
+            RoofTransport::Server(wire) => {
+                let endpoint = wire.endpoint();
                 trace::closed("server", endpoint.peer(), &closed.text);
                 self.uncount(core, endpoint.server());
             }
@@ -309,8 +317,8 @@ impl Drop for RoofHost {
 
 /// A connection of either kind.
 pub(crate) enum RoofTransport {
-    Client(Plain<ClientEndpoint>),
-    Server(Plain<ServerEndpoint>),
+    Client(Wire<ClientEndpoint>),
+    Server(Wire<ServerEndpoint>),
 }
 
 /// What a connection of either kind can be told.

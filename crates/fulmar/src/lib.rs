@@ -73,9 +73,12 @@ mod request;
 mod response;
 pub mod rpc;
 mod server;
+#[cfg(feature = "_tls")]
+pub mod tls;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod trace;
+mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;

@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, Plain, TaskId, Transport};
 use fulmar_http2::{Config, Connection, Event, Field, Role, SendError, StreamKey};
 use fulmar_reactor::{ConnectionKey, Core, Host, ListenerKey, Reactor, ReactorConfig, Socket};
-use fulmar_tls::{Tls, TlsServerConfig};
+use fulmar_tls::{ServerTls, Tls};
 
 const BODY: &[u8] =
     b"The fulmar glides for hours without a wing beat; this server answers everything alike.\n";
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on {}", listener.local_addr()?);
     if tls {
         let config = own_certificate()?;
-        serve(listener, move || Tls::server(&config, EchoEnd::new()).map_err(Into::into))
+        serve(listener, move || Ok(Tls::new(config.session(), EchoEnd::new())))
     } else {
         serve(listener, || Ok(Plain(EchoEnd::new())))
     }
@@ -54,9 +54,9 @@ impl Arguments {
     }
 }
 
-fn own_certificate() -> Result<TlsServerConfig, Box<dyn Error>> {
+fn own_certificate() -> Result<ServerTls, Box<dyn Error>> {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    Ok(TlsServerConfig::from_pem(own.cert.pem().as_bytes(), own.signing_key.serialize_pem().as_bytes())?)
+    Ok(ServerTls::from_pem(own.cert.pem().as_bytes(), own.signing_key.serialize_pem().as_bytes())?)
 }
 
 /// Serves for ever.

@@ -1,54 +1,136 @@
 use std::io::{BufRead, IoSlice, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fulmar_base::{Closed, Output};
-use rustls::{AlertDescription, CertificateError, ClientConnection, Error, ServerConnection};
+use fulmar_base::{Closed, Instant, Output};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
 
-use crate::config::{TlsClientConfig, TlsConfigError, TlsServerConfig};
+use crate::explain::{self, Side};
+use crate::identity::PeerCertificates;
+use crate::provider::ALPN_HTTP2;
+
+/// How long a peer may take to complete the handshake: 10 s, ten times what the slowest of honest networks takes.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many pieces of plaintext one call hands to rustls, which packs them into records.
 const SLICES_MAX: usize = 16;
 
-/// A TLS session, over memory: the only place that knows how rustls is spoken to.
-pub(crate) struct Session {
-    rustls: rustls::Connection,
+/// One end of a TLS connection that has not begun yet: what [`Tls`](crate::Tls) puts an endpoint behind.
+pub struct TlsSession {
+    engine: Engine,
+    side: Side,
+    assumes_http2: bool,
+    pub(crate) limit: Limit,
+    certificates: Option<PeerCertificates>,
+}
+
+enum Engine {
+    /// Not begun: keys are made for connections that come about.
+    Client(Arc<ClientConfig>, ServerName<'static>),
+    Server(Arc<ServerConfig>),
+    Begun(Box<rustls::Connection>),
+}
+
+/// How long a handshake may take.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Limit {
+    /// So long from its first step.
+    After(Duration),
+    Until(Instant),
 }
 
 /// What opening the records of the wire told, besides their plaintext.
 pub(crate) struct Opened {
+    /// How many bytes of the wire are done with.
+    pub(crate) consumed: usize,
     /// The peer said `close_notify`: nothing follows (RFC 8446 §6.1).
     pub(crate) peer_has_closed: bool,
 }
 
-impl Session {
-    pub(crate) fn client(config: &TlsClientConfig, host: &str) -> Result<Self, TlsConfigError> {
-        let name = config.name_for(host)?;
-        let connection = ClientConnection::new(config.rustls.clone(), name).map_err(refused)?;
-        Ok(Self { rustls: connection.into() })
+impl TlsSession {
+    pub(crate) fn client(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+        limit: Limit,
+        assumes_http2: bool,
+    ) -> Self {
+        let engine = Engine::Client(config, name);
+        Self { engine, side: Side::Client, assumes_http2, limit, certificates: None }
     }
 
-    pub(crate) fn server(config: &TlsServerConfig) -> Result<Self, TlsConfigError> {
-        let connection = ServerConnection::new(config.rustls.clone()).map_err(refused)?;
-        Ok(Self { rustls: connection.into() })
+    pub(crate) fn server(config: Arc<ServerConfig>, limit: Limit, assumes_http2: bool) -> Self {
+        let engine = Engine::Server(config);
+        Self { engine, side: Side::Server, assumes_http2, limit, certificates: None }
+    }
+
+    /// The handshake must be complete by `until`, whatever the configuration says.
+    #[must_use]
+    pub fn complete_by(mut self, until: Instant) -> Self {
+        self.limit = Limit::Until(until);
+        self
+    }
+
+    /// Tells `certificates` what the peer has shown, once it is verified, and before anything of the peer is delivered.
+    #[must_use]
+    pub fn tell_certificates(mut self, certificates: PeerCertificates) -> Self {
+        self.certificates = Some(certificates);
+        self
+    }
+
+    /// Begins the handshake, if it has not begun.
+    pub(crate) fn begin(&mut self) -> Result<(), Closed> {
+        let begun = match &self.engine {
+            Engine::Begun(_) => return Ok(()),
+            Engine::Client(config, name) => {
+                ClientConnection::new(config.clone(), name.clone()).map(rustls::Connection::from)
+            }
+            Engine::Server(config) => ServerConnection::new(config.clone()).map(rustls::Connection::from),
+        };
+        let begun = begun.map_err(|error| Closed::local(format!("TLS: {error}")))?;
+        self.engine = Engine::Begun(Box::new(begun));
+        Ok(())
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.rustls.is_handshaking()
+        match &self.engine {
+            Engine::Begun(rustls) => rustls.is_handshaking(),
+            Engine::Client(..) | Engine::Server(_) => true,
+        }
     }
 
-    /// The protocol agreed upon (RFC 7301), after the handshake.
-    pub(crate) fn alpn_protocol(&self) -> Option<&[u8]> {
-        self.rustls.alpn_protocol()
+    pub(crate) fn is_resumed(&self) -> bool {
+        matches!(&self.engine, Engine::Begun(rustls) if rustls.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
-    /// Takes all of `wire`, and appends the plaintext of all records that are complete to `plain`.
-    pub(crate) fn open(&mut self, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<Opened, Closed> {
-        let mut peer_has_closed = false;
-        while !wire.is_empty() && !peer_has_closed {
-            self.rustls.read_tls(&mut wire).map_err(|error| Closed::peer(format!("TLS: {error}")))?;
-            let state = self.rustls.process_new_packets().map_err(explain)?;
-            peer_has_closed = state.peer_has_closed();
+    /// What is to be done once, when the handshake is complete: both ends must have agreed to speak HTTP/2 (RFC 7301), and whoever
+    /// waits for the peer's certificates gets them.
+    pub(crate) fn on_complete(&mut self) -> Result<(), Closed> {
+        let Engine::Begun(rustls) = &self.engine else { return Ok(()) };
+        match rustls.alpn_protocol() {
+            Some(ALPN_HTTP2) => {}
+            None if self.assumes_http2 => {}
+            _ => return Err(explain::no_http2(self.side)),
+        }
+        if let Some(certificates) = self.certificates.take() {
+            certificates.set(rustls.peer_certificates());
+        }
+        Ok(())
+    }
+
+    /// Opens the records of `wire` that are complete, and appends their plaintext to `plain`.
+    pub(crate) fn open(&mut self, wire: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, Closed> {
+        let mut opened = Opened { consumed: wire.len(), peer_has_closed: false };
+        let (mut rest, is_first) = (&wire[..], self.is_handshaking());
+        let Engine::Begun(rustls) = &mut self.engine else { return Ok(opened) };
+        while !rest.is_empty() && !opened.peer_has_closed {
+            rustls.read_tls(&mut rest).map_err(|error| Closed::peer(format!("TLS: {error}")))?;
+            let state = rustls
+                .process_new_packets()
+                .map_err(|error| explain::failed(error, self.side, if is_first { wire } else { &[] }))?;
+            opened.peer_has_closed = state.peer_has_closed();
             let mut left = state.plaintext_bytes_to_read();
-            let mut reader = self.rustls.reader();
+            let mut reader = rustls.reader();
             while left > 0 {
                 let chunk = reader.fill_buf().map_err(|error| Closed::local(format!("TLS: {error}")))?;
                 plain.extend_from_slice(chunk);
@@ -57,15 +139,15 @@ impl Session {
                 reader.consume(taken);
             }
         }
-        Ok(Opened { peer_has_closed })
+        Ok(opened)
     }
 
     /// Encrypts the front of `plain` into `wire`, some records of it.
     pub(crate) fn seal(&mut self, plain: &mut Output, wire: &mut Output) -> Result<(), Closed> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let filled = plain.slices(&mut slices);
-        let sealed = self
-            .rustls
+        let Engine::Begun(rustls) = &mut self.engine else { return Ok(()) };
+        let sealed = rustls
             .writer()
             .write_vectored(&slices[..filled])
             .map_err(|error| Closed::local(format!("TLS: {error}")))?;
@@ -76,46 +158,17 @@ impl Session {
 
     /// Moves what the session has to say (handshake, alerts, records) to the wire.
     pub(crate) fn flush(&mut self, wire: &mut Output) {
-        while self.rustls.wants_write() {
-            self.rustls.write_tls(wire.bytes_mut()).expect("writing to a Vec cannot fail");
+        let Engine::Begun(rustls) = &mut self.engine else { return };
+        while rustls.wants_write() {
+            rustls.write_tls(wire.bytes_mut()).expect("writing to a Vec cannot fail");
         }
     }
 
     /// Tells the peer that nothing follows (RFC 8446 §6.1).
     pub(crate) fn close(&mut self, wire: &mut Output) {
-        self.rustls.send_close_notify();
+        if let Engine::Begun(rustls) = &mut self.engine {
+            rustls.send_close_notify();
+        }
         self.flush(wire);
-    }
-}
-
-fn refused(error: Error) -> TlsConfigError {
-    TlsConfigError::new(format!("no session can be made of it: {error}"))
-}
-
-/// Says whose fault an error is, and what to do about the common ones.
-fn explain(error: Error) -> Closed {
-    match error {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => Closed::peer(
-            "TLS: the server's certificate is not signed by an authority this client trusts; \
-             if it is one of your own, pass the authority to TlsClientConfig::from_ca_pem",
-        ),
-        Error::InvalidCertificate(error) => {
-            Closed::peer(format!("TLS: the peer's certificate is not valid: {error}"))
-        }
-        Error::NoApplicationProtocol | Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-            Closed::peer(
-                "TLS: the peer does not speak HTTP/2: no protocol in common (ALPN \"h2\", RFC 9113 §3.2)",
-            )
-        }
-        Error::AlertReceived(alert) => {
-            Closed::peer(format!("TLS: the peer refuses to go on: alert {alert:?}"))
-        }
-        Error::InvalidMessage(error) => {
-            Closed::peer(format!("TLS: the peer sent something that is not TLS: {error:?}"))
-        }
-        Error::FailedToGetCurrentTime | Error::FailedToGetRandomBytes | Error::General(_) => {
-            Closed::local(format!("TLS: {error}"))
-        }
-        error => Closed::peer(format!("TLS: {error}")),
     }
 }

@@ -1,10 +1,8 @@
 use std::fmt;
-use std::time::Duration;
 
 use fulmar_base::{Block, Closed, Endpoint, Env, Instant, Output, TaskId, Transport};
 
-use crate::config::{ALPN_HTTP2, TlsClientConfig, TlsConfigError, TlsServerConfig};
-use crate::session::Session;
+use crate::session::{Limit, TlsSession};
 
 /// An endpoint on the wire behind TLS.
 ///
@@ -16,9 +14,14 @@ use crate::session::Session;
 /// the handshake is complete, so that its own deadlines do not count the handshake's time.
 pub struct Tls<E> {
     endpoint: E,
-    session: Session,
+    /// Boxed: whoever keeps endpoints in one place, with TLS or without, spends a pointer on it and not its state.
+    layer: Box<Layer>,
+}
+
+/// What TLS adds to an endpoint.
+struct Layer {
+    session: TlsSession,
     phase: Phase,
-    handshake_timeout: Duration,
     /// Plaintext that the endpoint has not consumed yet: at most one frame between two calls.
     plain_in: Block,
     /// What the endpoint has written and is not encrypted yet.
@@ -37,21 +40,11 @@ enum Phase {
 }
 
 impl<E: Endpoint> Tls<E> {
-    /// The client's end of a connection to `host`, a DNS name or an IP address: the name the server's certificate must bear, unless
-    /// the configuration names another.
-    ///
-    /// # Errors
-    /// `host` is neither.
-    pub fn client(config: &TlsClientConfig, host: &str, endpoint: E) -> Result<Self, TlsConfigError> {
-        Ok(Self::new(Session::client(config, host)?, config.handshake_timeout, endpoint))
-    }
-
-    /// The server's end of a connection.
-    ///
-    /// # Errors
-    /// rustls refuses the configuration.
-    pub fn server(config: &TlsServerConfig, endpoint: E) -> Result<Self, TlsConfigError> {
-        Ok(Self::new(Session::server(config)?, config.handshake_timeout, endpoint))
+    /// Puts `endpoint` behind `session`, which says whose end of the connection it is.
+    pub fn new(session: TlsSession, endpoint: E) -> Self {
+        let layer =
+            Layer { session, phase: Phase::New, plain_in: Block::default(), plain_out: Output::new() };
+        Self { endpoint, layer: Box::new(layer) }
     }
 
     /// The endpoint behind TLS.
@@ -64,43 +57,19 @@ impl<E: Endpoint> Tls<E> {
         &mut self.endpoint
     }
 
+    /// The endpoint, without TLS around it.
+    pub fn into_endpoint(self) -> E {
+        self.endpoint
+    }
+
     /// Whether the handshake is still to be completed.
     pub fn is_handshaking(&self) -> bool {
-        matches!(self.phase, Phase::New | Phase::Handshake { .. })
+        self.layer.is_handshaking()
     }
 
-    fn new(session: Session, handshake_timeout: Duration, endpoint: E) -> Self {
-        Self {
-            endpoint,
-            session,
-            phase: Phase::New,
-            handshake_timeout,
-            plain_in: Block::default(),
-            plain_out: Output::new(),
-        }
-    }
-
-    /// Starts the handshake with the first call there is.
-    fn start(&mut self, env: &mut Env<'_>) {
-        if self.phase == Phase::New {
-            self.phase = Phase::Handshake { until: env.now + self.handshake_timeout };
-            self.session.flush(env.out);
-        }
-    }
-
-    /// Goes on to the open phase, once the handshake is complete and the peer has agreed to speak HTTP/2.
-    fn check_handshake(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        if !self.is_handshaking() || self.session.is_handshaking() {
-            return Ok(());
-        }
-        if self.session.alpn_protocol() != Some(ALPN_HTTP2) {
-            self.close(env);
-            return Err(Closed::peer(
-                "TLS: the peer did not agree to speak HTTP/2: it must use ALPN with \"h2\" (RFC 9113 §3.2)",
-            ));
-        }
-        self.phase = Phase::Open;
-        Ok(())
+    /// Whether the handshake, which is complete, went on with what an earlier connection had agreed.
+    pub fn is_resumed(&self) -> bool {
+        self.layer.session.is_resumed()
     }
 
     /// Lends the endpoint a place for its plaintext, lets it do one thing, and seals what it wrote. If the endpoint ends the connection,
@@ -110,20 +79,72 @@ impl<E: Endpoint> Tls<E> {
         env: &mut Env<'_>,
         poke: impl FnOnce(&mut E, &mut Env<'_>) -> Result<T, Closed>,
     ) -> Result<T, Closed> {
-        if self.plain_out.capacity() == 0 && self.plain_out.is_empty() {
-            self.plain_out = env.pool.take_output();
+        let layer = &mut *self.layer;
+        if layer.plain_out.capacity() == 0 && layer.plain_out.is_empty() {
+            layer.plain_out = env.pool.take_output();
         }
-        let result = poke(&mut self.endpoint, &mut env.with_out(&mut self.plain_out));
+        let result = poke(&mut self.endpoint, &mut env.with_out(&mut layer.plain_out));
         match result {
             Ok(value) => {
-                self.seal(env)?;
+                layer.seal(env)?;
                 Ok(value)
             }
             Err(closed) => {
-                self.close(env);
+                layer.close(env);
                 Err(closed)
             }
         }
+    }
+
+    /// Shows the endpoint all plaintext there is, once, and keeps what it does not consume.
+    fn deliver(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        let mut plain = std::mem::take(&mut self.layer.plain_in);
+        let result = if plain.is_empty() {
+            Ok(0)
+        } else {
+            self.poke(env, |endpoint, env| endpoint.receive(env, &plain))
+        };
+        match result {
+            Ok(consumed) if consumed < plain.len() => {
+                plain.consume(consumed);
+                self.layer.plain_in = plain;
+                Ok(())
+            }
+            result => {
+                env.pool.give(plain);
+                result.map(|_| ())
+            }
+        }
+    }
+}
+
+impl Layer {
+    fn is_handshaking(&self) -> bool {
+        matches!(self.phase, Phase::New | Phase::Handshake { .. })
+    }
+
+    /// Starts the handshake with the first call there is.
+    fn start(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        if self.phase == Phase::New {
+            let until = match self.session.limit {
+                Limit::After(timeout) => env.now + timeout,
+                Limit::Until(until) => until,
+            };
+            self.phase = Phase::Handshake { until };
+            self.session.begin()?;
+            self.session.flush(env.out);
+        }
+        Ok(())
+    }
+
+    /// Goes on to the open phase, once the handshake is complete and the peer has agreed to speak HTTP/2.
+    fn check_handshake(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        if !self.is_handshaking() || self.session.is_handshaking() {
+            return Ok(());
+        }
+        self.session.on_complete().inspect_err(|_| self.close(env))?;
+        self.phase = Phase::Open;
+        Ok(())
     }
 
     /// Encrypts what the endpoint wrote, while the wire has room.
@@ -149,62 +170,42 @@ impl<E: Endpoint> Tls<E> {
         env.pool.give(std::mem::take(&mut self.plain_in));
         env.pool.give_output(std::mem::take(&mut self.plain_out));
     }
-
-    /// Shows the endpoint all plaintext there is, once, and keeps what it does not consume.
-    fn deliver(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        let mut plain = std::mem::take(&mut self.plain_in);
-        let result = if plain.is_empty() {
-            Ok(0)
-        } else {
-            self.poke(env, |endpoint, env| endpoint.receive(env, &plain))
-        };
-        match result {
-            Ok(consumed) if consumed < plain.len() => {
-                plain.consume(consumed);
-                self.plain_in = plain;
-                Ok(())
-            }
-            result => {
-                env.pool.give(plain);
-                result.map(|_| ())
-            }
-        }
-    }
 }
 
 impl<E: Endpoint> Transport for Tls<E> {
     type Command = E::Command;
 
     fn receive(&mut self, env: &mut Env<'_>, wire: &mut [u8]) -> Result<usize, Closed> {
-        self.start(env);
-        if self.phase == Phase::Closed {
+        let layer = &mut *self.layer;
+        layer.start(env)?;
+        if layer.phase == Phase::Closed {
             return Ok(wire.len());
         }
-        env.pool.reserve(&mut self.plain_in, wire.len());
-        let opened = self.session.open(wire, self.plain_in.tail_mut());
-        self.session.flush(env.out);
-        let opened = opened.inspect_err(|_| self.close(env))?;
-        self.check_handshake(env)?;
+        env.pool.reserve(&mut layer.plain_in, wire.len());
+        let opened = layer.session.open(wire, layer.plain_in.tail_mut());
+        layer.session.flush(env.out);
+        let opened = opened.inspect_err(|_| layer.close(env))?;
+        layer.check_handshake(env)?;
         self.deliver(env)?;
-        self.seal(env)?;
+        self.layer.seal(env)?;
         if opened.peer_has_closed {
-            self.close(env);
+            self.layer.close(env);
             return Err(Closed::peer("TLS: the peer closed the connection (close_notify)"));
         }
-        Ok(wire.len())
+        Ok(opened.consumed)
     }
 
     fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        self.start(env);
-        if self.phase != Phase::Open {
+        self.layer.start(env)?;
+        if self.layer.phase != Phase::Open {
             return Ok(());
         }
-        self.seal(env)?;
+        self.layer.seal(env)?;
         self.poke(env, E::transmit)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let handshake = match self.phase {
+        let handshake = match self.layer.phase {
             Phase::Handshake { until } => Some(until),
             _ => None,
         };
@@ -212,24 +213,27 @@ impl<E: Endpoint> Transport for Tls<E> {
     }
 
     fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        self.start(env);
-        if let Phase::Handshake { until } = self.phase
+        self.layer.start(env)?;
+        if let Phase::Handshake { until } = self.layer.phase
             && until <= env.now
         {
-            self.close(env);
-            let timeout = self.handshake_timeout;
-            return Err(Closed::peer(format!("TLS: the handshake was not completed within {timeout:?}")));
+            let text = match self.layer.session.limit {
+                Limit::After(timeout) => format!("TLS: the handshake was not completed within {timeout:?}"),
+                Limit::Until(_) => "TLS: the handshake was not completed in time".to_owned(),
+            };
+            self.layer.close(env);
+            return Err(Closed::peer(text));
         }
         self.poke(env, E::on_deadline)
     }
 
     fn on_command(&mut self, env: &mut Env<'_>, command: E::Command) -> Result<(), Closed> {
-        self.start(env);
+        self.layer.start(env)?;
         self.poke(env, |endpoint, env| endpoint.on_command(env, command))
     }
 
     fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
-        self.start(env);
+        self.layer.start(env)?;
         self.poke(env, |endpoint, env| endpoint.on_wake(env, task))
     }
 
@@ -238,14 +242,20 @@ impl<E: Endpoint> Transport for Tls<E> {
         if self.is_handshaking() {
             closed.text = format!("during the TLS handshake: {}", closed.text).into();
         }
-        self.endpoint.on_close(&mut env.with_out(&mut self.plain_out), &closed);
-        self.close(env);
+        self.endpoint.on_close(&mut env.with_out(&mut self.layer.plain_out), &closed);
+        self.layer.close(env);
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        // Before the handshake is complete nothing can be sent, and what there is waits for the peer.
+        self.layer.phase == Phase::Open
+            && ((is_room && !self.layer.plain_out.is_empty()) || self.endpoint.has_work(is_room))
     }
 }
 
 impl<E: fmt::Debug> fmt::Debug for Tls<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = match self.phase {
+        let phase = match self.layer.phase {
             Phase::New => "new",
             Phase::Handshake { .. } => "handshake",
             Phase::Open => "open",

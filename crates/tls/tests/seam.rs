@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fulmar_base::{Buffer, Closed, Endpoint, Env, Fault, Instant, Output, Pool, TaskId, Transport};
-use fulmar_tls::{Tls, TlsClientConfig, TlsServerConfig};
+use fulmar_tls::{ClientTls, ServerTls, Tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 // ---- What is driven ----
@@ -185,24 +185,23 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    fn server(&self, name: &str) -> TlsServerConfig {
+    fn server(&self, name: &str) -> ServerTls {
         let (certificate, key) = self.issue(name);
-        TlsServerConfig::from_pem(certificate.as_bytes(), key.as_bytes()).expect("the pair is one")
+        ServerTls::from_pem(certificate.as_bytes(), key.as_bytes()).expect("the pair is one")
     }
 
-    fn client(&self) -> TlsClientConfig {
-        TlsClientConfig::from_ca_pem(self.issuer.pem().as_bytes()).expect("it is an authority")
+    fn client(&self) -> ClientTls {
+        ClientTls::from_ca_pem(self.issuer.pem().as_bytes()).expect("it is an authority")
     }
 }
 
-fn client_end(config: &TlsClientConfig, host: &str) -> End {
-    End::new(Tls::client(config, host, Lines::default()).expect("the host has a name"))
+fn client_end(config: &ClientTls, host: &str) -> End {
+    let name = config.name_for(host).expect("the host has a name");
+    End::new(Tls::new(config.session(&name), Lines::default()))
 }
 
-fn server_end(config: &TlsServerConfig) -> End {
-    End::new(
-        Tls::server(config, Lines { echoes: true, ..Lines::default() }).expect("the configuration serves"),
-    )
+fn server_end(config: &ServerTls) -> End {
+    End::new(Tls::new(config.session(), Lines { echoes: true, ..Lines::default() }))
 }
 
 fn pair() -> (End, End) {
@@ -412,7 +411,7 @@ fn addresses_are_names_too() {
 
 #[test]
 fn the_public_authorities_do_not_vouch_for_ours() {
-    let mut client = client_end(&TlsClientConfig::new().expect("the defaults serve"), "localhost");
+    let mut client = client_end(&ClientTls::new().expect("the defaults serve"), "localhost");
     let mut server = server_end(&Authority::new().server("localhost"));
     let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the client refuses");
     assert!(closed.text.contains("not signed by an authority"), "{closed}");
@@ -497,9 +496,7 @@ fn configurations_that_cannot_be_say_why() {
     let (certificate, key) = authority.issue("localhost");
     let (other, _) = authority.issue("localhost");
     let text = |certificate: &str, key: &str| {
-        TlsServerConfig::from_pem(certificate.as_bytes(), key.as_bytes())
-            .expect_err("it cannot be")
-            .to_string()
+        ServerTls::from_pem(certificate.as_bytes(), key.as_bytes()).expect_err("it cannot be").to_string()
     };
     assert!(text("", &key).contains("no certificate"));
     assert!(text(&certificate, "nothing").contains("no private key"));
@@ -508,8 +505,8 @@ fn configurations_that_cannot_be_say_why() {
     assert!(
         text("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", &key).contains("cannot be read")
     );
-    assert!(TlsClientConfig::from_ca_pem(b"").expect_err("empty").to_string().contains("no certificate"));
-    let no_name = Tls::client(&authority.client(), "not a name", Lines::default()).err().expect("no name");
+    assert!(ClientTls::from_ca_pem(b"").expect_err("empty").to_string().contains("no certificate"));
+    let no_name = authority.client().name_for("not a name").expect_err("no name");
     assert!(no_name.to_string().contains("\"not a name\" is neither"), "{no_name}");
     assert!(authority.client().server_name("").is_err());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fulmar_base::{Closed, Instant, Plain};
+use fulmar_base::{Closed, Instant};
 use fulmar_grpc::Status;
 use fulmar_reactor::{Lone, clock};
 
@@ -28,6 +28,7 @@ use crate::metadata_lease::{MetadataLease, MetadataShelf};
 use crate::payload::Payload;
 use crate::request::{CallContext, IntoRequest};
 use crate::response::Response;
+use crate::wire::{NO_HANDSHAKE, Wire};
 
 /// How often one call is given to a connection: again after one that turned out to take no calls, and once more.
 const STARTS_MAX: usize = 3;
@@ -56,7 +57,7 @@ pub struct Channel {
     chain: Chain,
 }
 
-type Connection = Lone<Plain<ClientEndpoint>>;
+type Connection = Lone<Wire<ClientEndpoint>>;
 
 impl Channel {
     /// Connects to `endpoint`, `http://host:port`, and waits for the server's SETTINGS, 20 s at most.
@@ -113,8 +114,12 @@ impl Channel {
             Some(connection) => {
                 let blocks = connection.pool().outstanding();
                 let held_bytes = connection.pool().held_bytes();
-                let counts =
-                    Counts { connections: 1, blocks, held_bytes, ..connection.transport().0.counts() };
+                let counts = Counts {
+                    connections: 1,
+                    blocks,
+                    held_bytes,
+                    ..connection.transport().endpoint_mut().counts()
+                };
                 counts + of_calls
             }
             None => of_calls,
@@ -227,10 +232,9 @@ impl Channel {
 
     /// Gives a call to the connection, which is replaced first if it is dead.
     fn start(&mut self, pending: PendingCall) -> Result<(), Status> {
-        let usable = self
-            .connection
-            .as_mut()
-            .is_some_and(|connection| connection.drain().is_ok() && connection.transport().0.takes_calls());
+        let usable = self.connection.as_mut().is_some_and(|connection| {
+            connection.drain().is_ok() && connection.transport().endpoint_mut().takes_calls()
+        });
         if !usable {
             self.connection = None;
             let deadline = pending.cell().lock().deadline;
@@ -291,14 +295,17 @@ impl Channel {
     fn open_at(&self, address: SocketAddr, by: Instant) -> Result<Connection, String> {
         // The time is watched here: an endpoint that fails takes its leave of the peer, which takes time of its own.
         let (no_doors, for_ever) = (Box::new(|_| None), Instant::from_nanos(u64::MAX));
+        let wiring = self.spec.security().wiring(for_ever);
         let make = || {
-            Plain(ClientEndpoint::new(self.spec.clone(), no_doors, Return::Kept(VecDeque::new()), for_ever))
+            let not_processed = Return::Kept(VecDeque::new());
+            wiring.wire(ClientEndpoint::new(self.spec.clone(), no_doors, not_processed, for_ever))
         };
         let mut connection =
             Lone::connect(address, Some(time_left(by)), make).map_err(|error| error.to_string())?;
-        while !connection.transport().0.is_ready() {
+        while !connection.transport().endpoint_mut().is_ready() {
             if time_left(by).is_zero() {
-                return Err(NO_SETTINGS.to_owned());
+                let is_handshaking = connection.transport().is_handshaking();
+                return Err(if is_handshaking { NO_HANDSHAKE } else { NO_SETTINGS }.to_owned());
             }
             connection.turn(Some(by)).map_err(|closed| closed.text.into_owned())?;
         }
@@ -353,7 +360,7 @@ impl Channel {
 
     /// A call that the connection took and did not send.
     fn take_returned(&mut self) -> Option<PendingCall> {
-        self.connection.as_mut()?.transport().0.take_returned()
+        self.connection.as_mut()?.transport().endpoint_mut().take_returned()
     }
 
     fn turn(&mut self) -> Result<(), Closed> {
@@ -382,7 +389,7 @@ impl Channel {
 
     pub(super) fn give_cell(&mut self, cell: Arc<CallCell>) {
         if let Some(connection) = &mut self.connection {
-            connection.transport().0.forget_given_up();
+            connection.transport().endpoint_mut().forget_given_up();
         }
         self.cells.give(cell);
     }

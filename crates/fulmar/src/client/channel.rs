@@ -21,6 +21,7 @@ use crate::lock;
 use crate::metadata_lease::MetadataShelf;
 use crate::packing::Press;
 use crate::server::ServerShared;
+use crate::wire::{ClientSecurity, SecurityChoice};
 
 /// How long a connection may take, from the start of the attempt to the server's SETTINGS (connection-backoff
 /// "MIN_CONNECT_TIMEOUT").
@@ -94,6 +95,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) waiting_calls_max: usize,
     /// The user's, if there is one.
     resolver: Option<Arc<Resolver>>,
+    security: ClientSecurity,
 }
 
 impl ChannelConfig {
@@ -124,6 +126,7 @@ impl Channel {
             reactor: None,
             user_agent: String::new(),
             chain: Chain::default(),
+            security: SecurityChoice::default(),
             failed: None,
         }
     }
@@ -285,6 +288,15 @@ impl ChannelSpec {
         }
     }
 
+    /// What secures its connections.
+    pub(crate) fn security(&self) -> &ClientSecurity {
+        match &self.place {
+            Place::Tcp(_) => &self.config.security,
+            // Bytes that never leave the process.
+            Place::InProcess(_) => &ClientSecurity::None,
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn visitors(&self) -> usize {
         lock(&self.visited).as_ref().map_or(0, Vec::len)
@@ -325,6 +337,7 @@ impl Default for ChannelConfig {
             timeout: None,
             waiting_calls_max: WAITING_CALLS_MAX,
             resolver: None,
+            security: ClientSecurity::None,
         }
     }
 }
@@ -353,6 +366,7 @@ pub struct ChannelBuilder {
     reactor: Option<ClientReactor>,
     user_agent: String,
     chain: Chain,
+    security: SecurityChoice,
     /// The first setting that cannot be.
     failed: Option<String>,
 }
@@ -460,6 +474,24 @@ impl ChannelBuilder {
         self
     }
 
+    /// Secures the connection as `tls` says. An endpoint that begins with `https://` is secured without this, too, and then trusts the
+    /// certificate authorities that Mozilla trusts; one that begins with `http://` cannot be secured.
+    ///
+    /// ```no_run
+    /// use fulmar::tls::ClientTls;
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = ClientTls::from_ca_pem(std::fs::read("ca.pem")?)?;
+    /// let channel = fulmar::Channel::builder("https://127.0.0.1:50051").tls(tls).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "_tls")]
+    pub fn tls(mut self, tls: fulmar_tls::ClientTls) -> Self {
+        self.security.tls = Some(tls);
+        self
+    }
+
     /// Takes a client reactor of the user's instead of the one of the process. Only for [`Channel`].
     pub fn reactor(mut self, reactor: &ClientReactor) -> Self {
         self.reactor = Some(reactor.clone());
@@ -499,6 +531,11 @@ impl ChannelBuilder {
         if let Some(reason) = self.failed {
             return Err(ConnectError::new(&self.endpoint, reason));
         }
-        Ok((Target::parse(&self.endpoint)?, self.config, self.chain))
+        let target = Target::parse(&self.endpoint)?;
+        self.config.security = self
+            .security
+            .resolve(target.is_secure, &target.host)
+            .map_err(|reason| ConnectError::new(&self.endpoint, reason))?;
+        Ok((target, self.config, self.chain))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use fulmar_base::{Closed, Instant, Plain};
+use fulmar_base::{Closed, Instant};
 use fulmar_grpc::Status;
 use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
 
@@ -201,8 +201,8 @@ impl Connections {
     }
 
     fn by_connection(&mut self, core: &mut Core, key: ConnectionKey) -> Option<&mut ChannelState> {
-        let RoofTransport::Client(Plain(endpoint)) = core.transport(key)? else { return None };
-        self.channels.get_mut(&endpoint.channel_id())
+        let RoofTransport::Client(wire) = core.transport(key)? else { return None };
+        self.channels.get_mut(&wire.endpoint().channel_id())
     }
 }
 
@@ -226,7 +226,7 @@ impl ChannelState {
     fn start_on_open(&mut self, core: &mut Core, pending: PendingCall) -> Option<PendingCall> {
         let Stage::Open(key) = self.stage else { return Some(pending) };
         match core.transport(key) {
-            Some(RoofTransport::Client(Plain(endpoint))) if endpoint.takes_calls() => {}
+            Some(RoofTransport::Client(wire)) if wire.endpoint().takes_calls() => {}
             _ => {
                 // The old connection ends by itself with its last call.
                 self.stage = Stage::Idle;
@@ -324,10 +324,11 @@ impl ChannelState {
         ready_by: Instant,
     ) -> impl FnOnce(ConnectionHandle) -> RoofTransport + use<> {
         let (spec, mailbox) = (self.spec.clone(), core.mailbox());
+        let wiring = spec.security().wiring(ready_by);
         move |handle| {
             let make_door = Box::new(move |task| Some(handle.waker(task)));
             let endpoint = ClientEndpoint::new(spec, make_door, Return::ByLetter(mailbox), ready_by);
-            RoofTransport::Client(Plain(endpoint))
+            RoofTransport::Client(wiring.wire(endpoint))
         }
     }
 

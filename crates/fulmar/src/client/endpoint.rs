@@ -60,7 +60,8 @@ impl ClientEndpoint {
         not_processed: Return,
         ready_by: Instant,
     ) -> Self {
-        let identity = ClientIdentity { scheme: "http".into(), authority: spec.authority().into() };
+        let identity =
+            ClientIdentity { scheme: spec.security().scheme().into(), authority: spec.authority().into() };
         let waiting = WaitingCalls::new(spec.config.waiting_calls_max, make_door(QUEUE));
         Self {
             grpc: Client::new(spec.config.grpc.clone(), identity),

@@ -1,4 +1,4 @@
-//! Where a channel goes: `http://host:port`.
+//! Where a channel goes: `http://host:port` or `https://host:port`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -8,6 +8,9 @@ use crate::error::ConnectError;
 /// The port of `http` without one (RFC 9110 §4.2.1).
 const HTTP_PORT: u16 = 80;
 
+/// The port of `https` without one (RFC 9110 §4.2.2).
+const HTTPS_PORT: u16 = 443;
+
 /// A parsed endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -16,22 +19,27 @@ pub(crate) struct Target {
     /// Without the brackets of an IPv6 address.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Whether the scheme asks for TLS; None where there is no scheme.
+    pub(crate) is_secure: Option<bool>,
     /// What `:authority` says.
     pub(crate) authority: String,
 }
 
 impl Target {
-    /// Parses `http://host[:port][/]`; the scheme may be left out.
+    /// Parses `http://host[:port][/]` or `https://…`; the scheme may be left out.
     ///
     /// # Errors
     /// An unknown scheme, a missing host, a port that is none, or a path.
     pub(crate) fn parse(uri: &str) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError::new(uri, reason);
-        let rest = match uri.split_once("://") {
-            None => uri,
-            Some(("http", rest)) => rest,
+        let (is_secure, rest) = match uri.split_once("://") {
+            None => (None, uri),
+            Some(("http", rest)) => (Some(false), rest),
+            Some(("https", rest)) => (Some(true), rest),
             Some((scheme, _)) => {
-                return Err(fail(format!("the scheme \"{scheme}\" is not supported: use \"http\"")));
+                return Err(fail(format!(
+                    "the scheme \"{scheme}\" is not supported: use \"http\" or \"https\""
+                )));
             }
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -40,11 +48,18 @@ impl Target {
                 "an endpoint is http://host:port, without path, query, fragment or user".to_owned(),
             ));
         }
-        let (host, port) = split_port(authority).map_err(fail)?;
+        let default_port = if is_secure == Some(true) { HTTPS_PORT } else { HTTP_PORT };
+        let (host, port) = split_port(authority, default_port).map_err(fail)?;
         if host.is_empty() {
             return Err(fail("the host is missing: an endpoint is http://host:port".to_owned()));
         }
-        Ok(Self { uri: uri.to_owned(), host: host.to_owned(), port, authority: authority.to_owned() })
+        Ok(Self {
+            uri: uri.to_owned(),
+            host: host.to_owned(),
+            port,
+            is_secure,
+            authority: authority.to_owned(),
+        })
     }
 
     /// The address, where the host is a literal one and needs no resolving.
@@ -54,7 +69,7 @@ impl Target {
 }
 
 /// Splits `host:port`, `[v6]:port` or a host alone.
-fn split_port(authority: &str) -> Result<(&str, u16), String> {
+fn split_port(authority: &str, default_port: u16) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, after) =
@@ -70,7 +85,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
         },
     };
     let port = match port {
-        None => HTTP_PORT,
+        None => default_port,
         Some(port) => port.parse().map_err(|_| format!("\"{port}\" is not a port"))?,
     };
     Ok((host, port))
@@ -96,13 +111,16 @@ mod tests {
             Some("[::1]:7".parse().unwrap())
         );
         assert_eq!(Target::parse("http://localhost:7").unwrap().literal_address(), None);
+        assert_eq!(parsed("https://svc.example"), ("svc.example".into(), 443, "svc.example".into()));
+        assert_eq!(Target::parse("https://svc.example").unwrap().is_secure, Some(true));
+        assert_eq!(Target::parse("http://svc.example").unwrap().is_secure, Some(false));
+        assert_eq!(Target::parse("svc.example").unwrap().is_secure, None);
     }
 
     #[test]
     fn what_is_no_endpoint_says_why() {
         for (uri, reason) in [
             ("ftp://localhost:1", "scheme \"ftp\""),
-            ("https://localhost:1", "scheme \"https\""),
             ("http://", "host is missing"),
             ("http://:1", "host is missing"),
             ("http://localhost:port", "\"port\" is not a port"),

@@ -202,8 +202,8 @@ fn nothing_is_held_for_calls_that_were_given_up() {
     let connections = |reactor: &mut RoofReactor| {
         let core = reactor.core();
         core.keys().into_iter().fold((0, 0), |(ends, calls), key| match core.transport(key) {
-            Some(RoofTransport::Client(Plain(endpoint))) => (ends + 1, calls + endpoint.calls()),
-            Some(RoofTransport::Server(Plain(endpoint))) => (ends + 1, calls + endpoint.calls()),
+            Some(RoofTransport::Client(wire)) => (ends + 1, calls + wire.endpoint().calls()),
+            Some(RoofTransport::Server(wire)) => (ends + 1, calls + wire.endpoint().calls()),
             None => (ends, calls),
         })
     };

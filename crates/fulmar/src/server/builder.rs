@@ -16,6 +16,7 @@ use crate::host::{self, RoofHost};
 use crate::intercept::{Chain, Interceptor};
 use crate::payload::Raw;
 use crate::request::Request;
+use crate::wire::ServerSecurity;
 
 /// Settings of a server to be.
 ///
@@ -36,6 +37,7 @@ pub struct ServerBuilder {
     services: Vec<Box<dyn Service>>,
     chain: Chain,
     door: Option<Door>,
+    security: ServerSecurity,
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
@@ -63,6 +65,7 @@ impl Server {
             services: Vec::new(),
             chain: Chain::default(),
             door: None,
+            security: ServerSecurity::None,
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
             around_thread: None,
@@ -204,6 +207,26 @@ impl ServerBuilder {
     /// Puts an interceptor around all services, inside of those that were added before.
     pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
         self.chain = self.chain.with(interceptor);
+        self
+    }
+
+    /// Secures all connections as `tls` says; in-process ones need it not. Clients without TLS are refused. Without this the server speaks
+    /// plain text, and clients with TLS are refused.
+    ///
+    /// ```no_run
+    /// use fulmar::tls::ServerTls;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = ServerTls::from_pem(std::fs::read("server.pem")?, std::fs::read("server.key")?)?;
+    /// let server = fulmar::Server::builder().tls(tls.clone()).bind("127.0.0.1:50051")?;
+    /// // Later, from any thread, when there is another certificate:
+    /// tls.reload(std::fs::read("server.pem")?, std::fs::read("server.key")?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "_tls")]
+    pub fn tls(mut self, tls: fulmar_tls::ServerTls) -> Self {
+        self.security = ServerSecurity::Tls(tls);
         self
     }
 
@@ -360,7 +383,13 @@ impl ServerBuilder {
             return Err(error);
         }
         Ok(Server {
-            shared: Arc::new(ServerShared::new(self.config, self.services, self.chain, self.door)?),
+            shared: Arc::new(ServerShared::new(
+                self.config,
+                self.services,
+                self.chain,
+                self.door,
+                self.security,
+            )?),
             listener,
             reactors: self.reactors,
             reactor: self.reactor,

@@ -18,6 +18,7 @@ use crate::error::ServerError;
 use crate::host::Letter;
 use crate::intercept::Chain;
 use crate::lock;
+use crate::wire::ServerSecurity;
 
 /// How long one wait of a thread is at most: not every system takes the longest `Duration` there is.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
@@ -31,6 +32,7 @@ pub(crate) struct ServerShared {
     pub(crate) chain: Chain,
     /// None for a server that asks nobody.
     pub(crate) door: Option<Arc<Door>>,
+    pub(crate) security: ServerSecurity,
     /// The reactors that serve it.
     seats: Mutex<Vec<Seat>>,
     stage: Mutex<Stage>,
@@ -61,6 +63,7 @@ impl ServerShared {
         services: Vec<Box<dyn Service>>,
         chain: Chain,
         door: Option<Door>,
+        security: ServerSecurity,
     ) -> Result<Self, ServerError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Router::new(&services, &config, &chain)?;
@@ -70,6 +73,7 @@ impl ServerShared {
             services,
             chain,
             door: door.map(Arc::new),
+            security,
             seats: Mutex::default(),
             stage: Mutex::new(Stage::Open),
             ended: Condvar::new(),
