@@ -204,29 +204,38 @@ pub enum Fault {
     Caller,
 }
 
-/// The connection is over: flush what is in `out`, then close.
+/// The connection is over: flush what is in `out`, unless it is [`lost`](Self::lost), then close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// Whose doing it was.
     pub fault: Fault,
     /// What happened, for a person to read.
     pub text: Cow<'static, str>,
+    /// Nothing gets across any more, so that there is no use in flushing: the peer is dead, or as good as dead.
+    pub lost: bool,
 }
 
 impl Closed {
     /// The peer's doing.
     pub fn peer(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Peer, text: text.into() }
+        Self { fault: Fault::Peer, text: text.into(), lost: false }
     }
 
     /// This end's doing.
     pub fn local(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Local, text: text.into() }
+        Self { fault: Fault::Local, text: text.into(), lost: false }
     }
 
     /// The user's doing.
     pub fn caller(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Caller, text: text.into() }
+        Self { fault: Fault::Caller, text: text.into(), lost: false }
+    }
+
+    /// The same, and nothing gets across any more.
+    #[must_use]
+    pub fn lost(mut self) -> Self {
+        self.lost = true;
+        self
     }
 }
 

@@ -152,6 +152,7 @@ impl Client {
     /// Those of [`next_event`](Self::next_event).
     pub fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Error> {
         while let Some(call) = self.end.calls.pop_expired(env.now) {
+            self.end.connection.note_deadline_passed(env);
             self.abort(env, call, deadline_exceeded(), ErrorCode::Cancel);
         }
         self.end.on_deadline(env)
@@ -188,6 +189,12 @@ impl Client {
     /// Whether the settings of the server have arrived.
     pub fn is_ready(&self) -> bool {
         self.ready
+    }
+
+    /// Whether this end has gone away, because it was [idle](fulmar_http2::Ages::idle_max) for too long, and the last call is over, so
+    /// that the connection may be closed.
+    pub fn is_drained(&self) -> bool {
+        self.end.connection.is_drained() && self.end.calls.len() == 0
     }
 
     /// What the server said last in a GOAWAY.

@@ -77,6 +77,12 @@ impl Server {
         self.admit = Some(admit);
     }
 
+    /// Which part of [`Ages::age_max`](fulmar_http2::Ages::age_max) this connection may reach, in thousandths: 900 to 1,100 at random,
+    /// so that connections which began together do not end together. To be said before anything else. Default 1,000.
+    pub const fn set_age_permille(&mut self, permille: u16) {
+        self.end.connection.set_age_permille(permille);
+    }
+
     /// What happened next, or `None` when `input` holds no whole frame any more and nothing else has happened.
     ///
     /// # Errors
@@ -160,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Whether the last call is over after [`shutdown`](Self::shutdown), so that the connection may be closed.
+    /// Whether the last call is over after [`shutdown`](Self::shutdown), or after the connection has reached one of its
+    /// [`Ages`](fulmar_http2::Ages), so that it may be closed.
     pub fn is_drained(&self) -> bool {
         self.end.calls.len() == 0 && (self.end.lost || self.end.connection.is_drained())
     }

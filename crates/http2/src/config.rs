@@ -1,5 +1,7 @@
 use fulmar_hpack::DecodeLimits;
 
+use crate::pulse::{Ages, Keepalive, PingPolicy};
+
 /// What an end of a connection allows, advertises and waits for. Every limit of the engine is here.
 ///
 /// The budgets (`…_budget`) are counts that a well-behaved peer never uses up: each is full at the start, fills itself again
@@ -107,6 +109,13 @@ pub struct Config {
     /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
     /// Default 1,000: a few round trips; what comes later is reported to the client as unprocessed, and safe to try again.
     pub drain_ms: u32,
+    /// How this end finds out that the peer is gone although no error says so. Default: it does not.
+    pub keepalive: Option<Keepalive>,
+    /// Server: how often a client may send PING frames of its own accord. Default: as often as
+    /// [`pings_budget`](Self::pings_budget) allows.
+    pub ping_policy: Option<PingPolicy>,
+    /// When the connection ends by itself. Default: never.
+    pub ages: Ages,
 }
 
 impl Config {
@@ -158,6 +167,9 @@ impl Default for Config {
             queued_bytes_max: 256 * 1024 * 1024,
             settings_ack_ms: 10_000,
             drain_ms: 1_000,
+            keepalive: None,
+            ping_policy: None,
+            ages: Ages::NEVER,
         }
     }
 }

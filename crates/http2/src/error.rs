@@ -111,6 +111,8 @@ pub enum Reach {
     Stream,
     /// The whole connection ends.
     Connection,
+    /// The whole connection ends, and nothing gets across any more: there is no use in telling the peer.
+    Transport,
 }
 
 /// What went wrong on a connection, whose fault it was, and how far it reaches.
@@ -147,7 +149,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reach = match self.reach {
             Reach::Stream => "stream",
-            Reach::Connection => "connection",
+            Reach::Connection | Reach::Transport => "connection",
         };
         write!(f, "HTTP/2 {reach} error {}: {}", self.code, self.text)
     }
@@ -157,7 +159,8 @@ impl std::error::Error for Error {}
 
 impl From<Error> for Closed {
     fn from(error: Error) -> Self {
-        Self { fault: error.fault, text: Cow::Owned(error.to_string()) }
+        let closed = Self { fault: error.fault, ..Self::peer(error.to_string()) };
+        if error.reach == Reach::Transport { closed.lost() } else { closed }
     }
 }
 

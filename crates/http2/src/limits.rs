@@ -52,6 +52,11 @@ impl Budget {
         self.left = self.left.saturating_add(count).min(self.max);
     }
 
+    /// Whether nothing is used up.
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == self.max
+    }
+
     /// Gives back everything.
     pub(crate) fn fill(&mut self) {
         self.left = self.max;

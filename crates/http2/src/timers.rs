@@ -21,10 +21,16 @@ pub(crate) enum Timer {
     Drain,
     /// When a connection without streams gives memory back.
     Shrink,
+    /// When to look whether the peer is alive.
+    Keepalive,
+    /// When the connection may have been without streams for too long.
+    Idle,
+    /// When the connection is old enough to go away, and then when its grace is over.
+    Age,
 }
 
 impl Timer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Preface,
         Self::SettingsAck,
         Self::Frame,
@@ -33,39 +39,61 @@ impl Timer {
         Self::Credit,
         Self::Drain,
         Self::Shrink,
+        Self::Keepalive,
+        Self::Idle,
+        Self::Age,
     ];
 }
 
-/// When each timer ends, if it runs.
-#[derive(Default, Debug)]
+/// The deadline of a timer that does not run: later than any time there is.
+pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// When each timer ends; [`NEVER`] if it does not run.
+#[derive(Debug)]
 pub(crate) struct Timers {
-    deadlines: [Option<Instant>; Timer::ALL.len()],
+    deadlines: [Instant; Timer::ALL.len()],
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { deadlines: [NEVER; Timer::ALL.len()] }
+    }
 }
 
 impl Timers {
+    #[inline]
     pub(crate) fn set(&mut self, timer: Timer, deadline: Instant) {
-        self.deadlines[timer as usize] = Some(deadline);
+        self.deadlines[timer as usize] = deadline;
     }
 
+    #[inline]
     pub(crate) fn stop(&mut self, timer: Timer) {
-        self.deadlines[timer as usize] = None;
+        self.deadlines[timer as usize] = NEVER;
     }
 
     /// Whether a timer is set.
+    #[inline]
     pub(crate) fn runs(&self, timer: Timer) -> bool {
-        self.deadlines[timer as usize].is_some()
+        self.deadline(timer) != NEVER
+    }
+
+    /// When a timer ends.
+    #[inline]
+    pub(crate) fn deadline(&self, timer: Timer) -> Instant {
+        self.deadlines[timer as usize]
     }
 
     /// The earliest deadline.
+    #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.deadlines.iter().flatten().min().copied()
+        let next = self.deadlines.iter().fold(NEVER, |next, &deadline| next.min(deadline));
+        (next != NEVER).then_some(next)
     }
 
     /// Stops a timer whose deadline has come, and says which.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Option<Timer> {
-        let expired = Timer::ALL
-            .into_iter()
-            .find(|&timer| self.deadlines[timer as usize].is_some_and(|at| at <= now))?;
+        let is_due = |timer: &Timer| self.runs(*timer) && self.deadline(*timer) <= now;
+        let expired = Timer::ALL.into_iter().find(is_due)?;
         self.stop(expired);
         Some(expired)
     }

@@ -518,7 +518,10 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     pub(crate) fn end(&mut self, key: ConnectionKey, ending: Ending) {
         let Some(connection) = self.connections.get_mut(key.key()) else { return };
         let (closed, flush, eof) = match ending {
-            Ending::Said(closed) => (closed, !matches!(connection.phase, Phase::Connecting { .. }), false),
+            Ending::Said(closed) => {
+                let flush = !closed.lost && !matches!(connection.phase, Phase::Connecting { .. });
+                (closed, flush, false)
+            }
             Ending::PeerClosed(closed) => (closed, true, true),
             Ending::Broken(closed) => (closed, false, false),
         };

@@ -303,8 +303,10 @@ impl<T: Transport> Lone<T> {
     /// reset that closing a socket with unread bytes causes.
     fn fail(&mut self, closed: Closed) -> Closed {
         let closed = self.end(closed);
-        // The peer hears the reason, or it does not: there is nobody else to tell.
-        let _ = self.linger();
+        if !closed.lost {
+            // The peer hears the reason, or it does not: there is nobody else to tell.
+            let _ = self.linger();
+        }
         closed
     }
 

@@ -472,7 +472,7 @@ impl Endpoint for ClientEndpoint {
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         self.going_away = true;
         let text = format!("{}: {}", self.spec.name(), closed.text);
-        self.grpc.closed(env, &Closed { fault: closed.fault, text: text.into() });
+        self.grpc.closed(env, &Closed { text: text.into(), ..closed.clone() });
         // The engine has no input any more: what it reports are the ends of its calls.
         let _ = self.drain(env, &Input::new(&[]));
         // A host takes what waits with the endpoint; a caller that drives the connection itself finds it here.

@@ -38,8 +38,33 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 #[derive(Default, Debug)]
 pub(super) struct Departure {
     own: OwnDeparture,
+    /// Why, if this end began it.
+    reason: Reason,
     /// The last stream id of the peer's GOAWAY.
     pub(super) of_peer: Option<u32>,
+}
+
+/// Why an end goes away of its own accord.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(super) enum Reason {
+    /// Its user says so.
+    #[default]
+    Asked,
+    /// It has had no stream for too long.
+    Idle,
+    /// It is too old.
+    Age,
+}
+
+impl Reason {
+    /// The debug data of its GOAWAY (gRFC A9).
+    const fn debug(self) -> &'static [u8] {
+        match self {
+            Self::Asked => b"",
+            Self::Idle => b"max_idle",
+            Self::Age => b"max_age",
+        }
+    }
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
@@ -146,15 +171,21 @@ impl Connection {
     /// id; so that no request which was under way is lost. A client has nothing to wait for. Nothing if the connection is going
     /// away already.
     pub fn drain(&mut self, env: &mut Env<'_>) {
+        self.depart(env, Reason::Asked);
+    }
+
+    /// [`drain`](Self::drain), for a reason that the peer is told.
+    pub(super) fn depart(&mut self, env: &mut Env<'_>, reason: Reason) {
         if self.departure.own != OwnDeparture::None {
             return;
         }
+        self.departure.reason = reason;
         if self.role == Role::Client {
-            return self.go_away(env, ErrorCode::NoError, b"");
+            return self.go_away(env, ErrorCode::NoError, reason.debug());
         }
         self.start(env);
         self.departure.own = OwnDeparture::Announced;
-        frame::go_away(STREAM_ID_MAX, ErrorCode::NoError, b"", env.out.bytes_mut());
+        frame::go_away(STREAM_ID_MAX, ErrorCode::NoError, reason.debug(), env.out.bytes_mut());
         frame::ping(DRAIN_PING, false, env.out.bytes_mut());
         self.set_timer(env, Timer::Drain, self.config.drain_ms);
     }
@@ -207,9 +238,21 @@ impl Connection {
                     Err(error) => error,
                 },
                 Timer::Drain => {
-                    self.go_away(env, ErrorCode::NoError, b"");
+                    self.go_away(env, ErrorCode::NoError, self.departure.reason.debug());
                     continue;
                 }
+                Timer::Keepalive => match self.on_keepalive(env, false) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Timer::Idle => {
+                    self.on_idle(env);
+                    continue;
+                }
+                Timer::Age => match self.on_age(env) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
                 Timer::Shrink => {
                     self.shrink();
                     continue;
@@ -261,6 +304,7 @@ impl Connection {
         }
         self.set_timer(env, Timer::Preface, self.config.preface_ms);
         self.set_timer(env, Timer::SettingsAck, self.config.settings_ack_ms);
+        self.start_pulse(env);
     }
 
     /// Ends the connection for an error (RFC 9113 §5.4.1).
@@ -316,7 +360,10 @@ impl Connection {
             return Ok(None);
         }
         if self.departure.own == OwnDeparture::Announced && payload == DRAIN_PING {
-            self.go_away(env, ErrorCode::NoError, b"");
+            self.go_away(env, ErrorCode::NoError, self.departure.reason.debug());
+            return Ok(None);
+        }
+        if self.has_asked(payload) {
             return Ok(None);
         }
         self.ignore(env).map(|()| None)
@@ -354,9 +401,11 @@ impl Connection {
             self.closed_streams.remember(stream.id, EndedBy::EndStream);
         }
         self.offer_slot();
-        if self.streams.len() == 0 && !self.timers.runs(Timer::Shrink) && self.spare_memory() > KEPT_BYTES_MAX
-        {
-            self.set_timer(env, Timer::Shrink, SHRINK_MS);
+        if self.streams.len() == 0 {
+            self.note_idle(env.now);
+            if !self.timers.runs(Timer::Shrink) && self.spare_memory() > KEPT_BYTES_MAX {
+                self.set_timer(env, Timer::Shrink, SHRINK_MS);
+            }
         }
         Some(stream)
     }

@@ -9,6 +9,7 @@ use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow, WINDOW_INITIAL};
 use crate::known::{KnownSection, KnownSections};
 use crate::limits::Budgets;
+use crate::pulse::Pulse;
 use crate::settings::{self, PeerSettings};
 use crate::stream::StreamKey;
 use crate::streams::{Removed, Streams};
@@ -21,6 +22,7 @@ use crate::{Config, Error, Event, Memory};
 mod data;
 mod headers;
 mod lifecycle;
+mod pulse;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -100,6 +102,7 @@ pub struct Connection {
     departure: Departure,
     pings: Pings,
     timers: Timers,
+    pulse: Pulse,
     budgets: Budgets,
     /// Events that came of something else than the frame in hand.
     events: VecDeque<Event<'static>>,
@@ -150,6 +153,7 @@ impl Connection {
             departure: Departure::default(),
             pings: Pings::default(),
             timers: Timers::default(),
+            pulse: Pulse::new(),
             budgets: Budgets::new(&config),
             events: VecDeque::new(),
             ended: VecDeque::new(),

@@ -35,6 +35,7 @@ impl Connection {
         self.check_head(&head)?;
         let Some(frame) = input.take(HEAD_BYTES + head.length) else { return Ok(self.starve(env, input)) };
         self.timers.stop(Timer::Frame);
+        self.pulse.last_read = env.now;
         if env.out.len() > self.config.output_bytes_max {
             return Err(Error::calm("output_bytes_max: too much output waits on a peer that does not read"));
         }
@@ -96,8 +97,11 @@ impl Connection {
     /// The rest of the frame that has begun, if one has, must arrive in time.
     #[inline(never)]
     fn starve<T>(&mut self, env: &Env<'_>, input: &Input<'_>) -> Option<T> {
-        if !input.is_empty() && !self.timers.runs(Timer::Frame) {
-            self.set_timer(env, Timer::Frame, self.config.frame_ms);
+        if !input.is_empty() {
+            self.pulse.last_read = env.now;
+            if !self.timers.runs(Timer::Frame) {
+                self.set_timer(env, Timer::Frame, self.config.frame_ms);
+            }
         }
         None
     }
@@ -295,7 +299,9 @@ impl Connection {
         if head.has(flag::ACK) {
             return self.on_pong(env, payload);
         }
+        let useful = self.budgets.pings.is_full();
         self.budgets.pings.spend(env.now, self.budgets.refill)?;
+        self.police_ping(env.now, useful)?;
         frame::ping(payload, true, env.out.bytes_mut());
         Ok(None)
     }

@@ -46,6 +46,9 @@ impl Connection {
         mut section: impl HeaderSection,
         end: bool,
     ) -> Result<StreamKey, OpenError> {
+        if env.now >= self.pulse.attention {
+            self.look_at_pulse(env);
+        }
         if self.role == Role::Server || self.is_going_away() {
             return Err(OpenError::GoingAway);
         }

@@ -14,6 +14,7 @@ mod memory;
 mod messages;
 mod pairs;
 mod path;
+mod pulse;
 mod random;
 mod scheduling;
 mod settings;

@@ -125,8 +125,13 @@ pub(crate) struct Peer {
 impl Peer {
     /// A peer that has not said anything yet.
     pub(crate) fn silent(role: Role, config: Config) -> Self {
+        Self::silent_before(Connection::new(role, config))
+    }
+
+    /// A peer of an engine that has not said anything yet.
+    pub(crate) fn silent_before(engine: Connection) -> Self {
         let mut peer = Self {
-            engine: Connection::new(role, config),
+            engine,
             pool: Pool::new(),
             out: Output::new(),
             now: Instant::from_nanos(1),
