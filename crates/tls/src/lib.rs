@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod identity;
 mod provider;
+mod records;
 mod server;
 mod session;
 mod transport;

@@ -131,8 +131,7 @@ impl Layer {
                 Limit::Until(until) => until,
             };
             self.phase = Phase::Handshake { until };
-            self.session.begin()?;
-            self.session.flush(env.out);
+            self.session.begin(env.out)?;
         }
         Ok(())
     }
@@ -150,7 +149,9 @@ impl Layer {
     /// Encrypts what the endpoint wrote, while the wire has room.
     fn seal(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
         while self.phase == Phase::Open && !self.plain_out.is_empty() && env.out.room() > 0 {
-            self.session.seal(&mut self.plain_out, env.out)?;
+            if !self.session.seal(&mut self.plain_out, env.out)? {
+                break;
+            }
         }
         if self.plain_out.is_empty() {
             env.pool.give_output(std::mem::take(&mut self.plain_out));
@@ -161,7 +162,9 @@ impl Layer {
     /// Sends everything there is to send, whatever room there is: nothing follows.
     fn close(&mut self, env: &mut Env<'_>) {
         if self.phase == Phase::Open {
-            while !self.plain_out.is_empty() && self.session.seal(&mut self.plain_out, env.out).is_ok() {}
+            while !self.plain_out.is_empty()
+                && matches!(self.session.seal(&mut self.plain_out, env.out), Ok(true))
+            {}
         }
         if self.phase != Phase::Closed {
             self.session.close(env.out);
@@ -182,8 +185,7 @@ impl<E: Endpoint> Transport for Tls<E> {
             return Ok(wire.len());
         }
         env.pool.reserve(&mut layer.plain_in, wire.len());
-        let opened = layer.session.open(wire, layer.plain_in.tail_mut());
-        layer.session.flush(env.out);
+        let opened = layer.session.open(wire, layer.plain_in.tail_mut(), env.out);
         let opened = opened.inspect_err(|_| layer.close(env))?;
         layer.check_handshake(env)?;
         self.deliver(env)?;
