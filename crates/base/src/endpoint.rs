@@ -83,7 +83,7 @@ pub trait Transport {
 
     /// Takes bytes off the wire, and returns how many it consumed. They may be changed in place (decrypted).
     ///
-    /// The caller keeps the unread tail, unchanged, and presents it again in front of the next bytes.
+    /// The caller keeps the unread tail, with what was changed in it, and presents it again in front of the next bytes.
     ///
     /// # Errors
     /// The connection is over.

@@ -39,13 +39,17 @@ impl ServerTls {
     /// A server with a `rustls` configuration of the user's. Where that names no protocols for ALPN, `h2` is added.
     ///
     /// # Errors
-    /// It names protocols, and `h2` is not among them.
+    /// It names protocols, and `h2` is not among them; or it allows early data, which could be a call that is replayed.
     pub fn from_rustls(config: impl Into<Arc<ServerConfig>>) -> Result<Self, TlsError> {
         let mut config = config.into();
         if config.alpn_protocols.is_empty() {
             Arc::make_mut(&mut config).alpn_protocols = vec![ALPN_HTTP2.to_vec()];
         }
         check_protocols(&config.alpn_protocols)?;
+        if config.max_early_data_size > 0 {
+            // What comes before the handshake is complete can be replayed by anybody (RFC 8446 §8), and a call must not be.
+            return Err(TlsError::new("the rustls configuration allows early data (max_early_data_size)"));
+        }
         Ok(Self {
             rustls: config,
             identity: None,

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fulmar_base::{Buffer, Closed, Endpoint, Env, Fault, Instant, Output, Pool, TaskId, Transport};
-use fulmar_tls::{ClientTls, ServerTls, Tls};
+use fulmar_tls::{ClientTls, PeerCertificates, ServerTls, Tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 // ---- What is driven ----
 
@@ -522,6 +524,12 @@ fn alpn_protocols(alpn: Option<&str>) -> Vec<Vec<u8>> {
 }
 
 fn raw_client(authority: &Authority, alpn: Option<&str>, versions: Versions) -> rustls::ClientConnection {
+    let config = raw_client_config(authority, alpn, versions);
+    let name = "localhost".try_into().expect("it is a name");
+    rustls::ClientConnection::new(Arc::new(config), name).expect("the configuration serves")
+}
+
+fn raw_client_config(authority: &Authority, alpn: Option<&str>, versions: Versions) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.issuer.der().clone()).expect("it is an authority");
     let mut config =
@@ -531,11 +539,15 @@ fn raw_client(authority: &Authority, alpn: Option<&str>, versions: Versions) -> 
             .with_root_certificates(roots)
             .with_no_client_auth();
     config.alpn_protocols = alpn_protocols(alpn);
-    let name = "localhost".try_into().expect("it is a name");
-    rustls::ClientConnection::new(Arc::new(config), name).expect("the configuration serves")
+    config
 }
 
 fn raw_server(authority: &Authority, alpn: Option<&str>) -> rustls::ServerConnection {
+    let config = raw_server_config(authority, alpn);
+    rustls::ServerConnection::new(Arc::new(config)).expect("the configuration serves")
+}
+
+fn raw_server_config(authority: &Authority, alpn: Option<&str>) -> rustls::ServerConfig {
     let key = KeyPair::generate().expect("keys can be made");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("the name is one");
     let certificate = params.signed_by(&key, &authority.issuer).expect("an authority signs");
@@ -548,7 +560,7 @@ fn raw_server(authority: &Authority, alpn: Option<&str>) -> rustls::ServerConnec
             .with_single_cert(vec![certificate.der().clone()], key)
             .expect("the pair is one");
     config.alpn_protocols = alpn_protocols(alpn);
-    rustls::ServerConnection::new(Arc::new(config)).expect("the configuration serves")
+    config
 }
 
 /// Carries bytes between our end and a peer of plain rustls until nothing moves. The peer's own errors are its own business.
@@ -572,5 +584,290 @@ fn settle_raw(end: &mut End, peer: &mut rustls::Connection) -> Result<(), Closed
         if !back.is_empty() {
             end.receive(&back)?;
         }
+    }
+}
+
+// ---- Handshakes that stop, come in pieces, or come all at once (field case R54) ----
+
+/// What either end of a whole handshake, and an echo behind it, put on the wire: the client's bytes and the server's, by turns.
+fn recorded_turns(client: &mut End, server: &mut End) -> Vec<(Vec<u8>, Vec<u8>)> {
+    client.say("hello\n");
+    let mut turns = Vec::new();
+    loop {
+        let there = client.wire();
+        if !there.is_empty() {
+            server.receive(&there).expect("the server goes on");
+        }
+        let back = server.wire();
+        if !back.is_empty() {
+            client.receive(&back).expect("the client goes on");
+        }
+        if there.is_empty() && back.is_empty() {
+            return turns;
+        }
+        turns.push((there, back));
+    }
+}
+
+#[test]
+fn field_case_r54_an_end_of_file_at_every_byte_of_a_handshake_ends_either_end_once() {
+    let authority = Authority::new();
+    let (client_config, server_config) = (authority.client(), authority.server("localhost"));
+    let turns = recorded_turns(&mut client_end(&client_config, "localhost"), &mut server_end(&server_config));
+    let (to_server, to_client) = (turns[0].0.len(), turns[0].1.len());
+    assert!(to_server > 100 && to_client > 500, "a hello and a flight: {to_server}, {to_client}");
+    // Every handshake has other keys, and the same shape.
+    for bytes in 0..to_server {
+        let (mut client, mut server) = (client_end(&client_config, "localhost"), server_end(&server_config));
+        client.transmit().expect("the client starts");
+        let hello = client.wire();
+        server.receive(&hello[..bytes.min(hello.len() - 1)]).expect("half a hello is no error");
+        assert!(server.wire().is_empty(), "there is nothing to answer yet");
+        close_waiting(&mut server);
+    }
+    for bytes in 0..to_client {
+        let (mut client, mut server) = (client_end(&client_config, "localhost"), server_end(&server_config));
+        client.transmit().expect("the client starts");
+        let hello = client.wire();
+        server.receive(&hello).expect("the server answers");
+        let flight = server.wire();
+        client.receive(&flight[..bytes.min(flight.len() - 1)]).expect("half a flight is no error");
+        close_waiting(&mut client);
+        close_waiting(&mut server);
+    }
+}
+
+/// The wire of an end whose handshake is not complete ends.
+fn close_waiting(end: &mut End) {
+    assert!(end.tls.is_handshaking());
+    assert!(!end.tls.has_work(true), "an end that waits for its peer has nothing to do");
+    end.close(&Closed::peer("end of file"));
+    assert_eq!(end.tls.endpoint().closed.len(), 1);
+    assert!(end.tls.endpoint().shown.is_empty());
+}
+
+#[test]
+fn field_case_r54_what_comes_with_the_end_of_the_handshake_is_answered_without_further_input() {
+    let (mut client, mut server) = pair();
+    client.transmit().expect("the client starts");
+    let hello = client.wire();
+    server.receive(&hello).expect("the server answers");
+    let flight = server.wire();
+    client.receive(&flight).expect("the client goes on");
+    client.say("one\ntwo\n");
+    client.say("three\n");
+    // The client's Finished and two records of application data, in one piece.
+    server.receive(&client.wire()).expect("the server goes on");
+    assert_eq!(server.received(), b"one\ntwo\nthree\n");
+    client.receive(&server.wire()).expect("the client goes on");
+    assert_eq!(client.received(), b"one\ntwo\nthree\n", "and it was answered");
+}
+
+/// Both ends must bear that the other one cuts its handshake messages, also those after the handshake, into records of so many bytes.
+fn with_fragments(bytes: usize, authority: &Authority) -> (ClientTls, ServerTls) {
+    let mut client = raw_client_config(authority, Some("h2"), TLS13);
+    let mut server = raw_server_config(authority, Some("h2"));
+    client.max_fragment_size = Some(bytes);
+    server.max_fragment_size = Some(bytes);
+    (
+        ClientTls::from_rustls(client).expect("the configuration serves"),
+        ServerTls::from_rustls(server).expect("the configuration serves"),
+    )
+}
+
+#[test]
+fn handshake_messages_in_pieces_are_put_together_while_either_end_writes() {
+    let authority = Authority::new();
+    // The smallest records that rustls makes.
+    let (client_config, server_config) = with_fragments(32, &authority);
+    for chunk in [1, 7, 40, usize::MAX] {
+        let (mut client, mut server) = (client_end(&client_config, "localhost"), server_end(&server_config));
+        client.transmit().expect("the client starts");
+        let mut said = 0;
+        loop {
+            let (there, back) = (client.wire(), server.wire());
+            if there.is_empty() && back.is_empty() && said > 20 {
+                break;
+            }
+            for bytes in there.chunks(chunk) {
+                server.receive(bytes).expect("the server goes on");
+            }
+            // The server's tickets come here, each in several records, and the client writes between them.
+            for bytes in back.chunks(chunk) {
+                client.receive(bytes).expect("the client goes on");
+                if said <= 20 && !client.tls.is_handshaking() {
+                    client.say("line\n");
+                    said += 1;
+                }
+            }
+            if said <= 20 && !client.tls.is_handshaking() {
+                client.say("line\n");
+                said += 1;
+            }
+        }
+        assert_eq!(client.received().len(), 5 * said, "in chunks of {chunk}");
+        client.close(&Closed::caller("done"));
+        let closed = server.receive(&client.wire()).expect_err("the peer is gone");
+        server.close(&closed);
+    }
+}
+
+#[test]
+fn an_end_that_is_closed_within_a_handshake_message_closes_quietly() {
+    let authority = Authority::new();
+    let (client_config, server_config) = with_fragments(32, &authority);
+    let mut client = client_end(&client_config, "localhost");
+    client.transmit().expect("the client starts");
+    let hello = client.wire();
+    for bytes in 1..hello.len() {
+        let mut server = server_end(&server_config);
+        server.receive(&hello[..bytes]).expect("half a hello is no error");
+        server.close(&Closed::local("shutdown"));
+    }
+    for garbage in 1..hello.len() {
+        let mut server = server_end(&server_config);
+        server.receive(&hello[..garbage]).expect("half a hello is no error");
+        let closed = (0..2).find_map(|_| server.receive(&[0xEE; 20_000]).err()).expect("garbage");
+        server.close(&closed);
+    }
+}
+
+// ---- Sessions, certificates ----
+
+#[test]
+fn a_second_connection_resumes_the_session_of_the_first() {
+    let authority = Authority::new();
+    let (client_config, server_config) = (authority.client(), authority.server("localhost"));
+    for resumed in [false, true, true] {
+        let (mut client, mut server) = (client_end(&client_config, "localhost"), server_end(&server_config));
+        client.say("hello\n");
+        settle(&mut client, &mut server, usize::MAX).expect("both ends go on");
+        assert_eq!((client.tls.is_resumed(), server.tls.is_resumed()), (resumed, resumed));
+        assert_eq!(client.received(), b"hello\n");
+    }
+    let mut stranger = client_end(&authority.client(), "localhost");
+    let mut server = server_end(&server_config);
+    settle(&mut stranger, &mut server, usize::MAX).expect("both ends go on");
+    assert!(!server.tls.is_resumed(), "another client has no tickets");
+}
+
+#[test]
+fn a_certificate_that_is_reloaded_is_shown_to_connections_that_come_later() {
+    let (old, new) = (Authority::named("old"), Authority::named("new"));
+    let server_config = old.server("localhost");
+    let (mut client, mut server) = (client_end(&old.client(), "localhost"), server_end(&server_config));
+    settle(&mut client, &mut server, usize::MAX).expect("the old one is shown");
+
+    let (certificate, key) = new.issue("localhost");
+    let reloading = server_config.clone();
+    std::thread::spawn(move || reloading.reload(certificate, key).expect("the pair is one"))
+        .join()
+        .expect("from any thread");
+    let (mut second, mut second_server) =
+        (client_end(&new.client(), "localhost"), server_end(&server_config));
+    settle(&mut second, &mut second_server, usize::MAX).expect("the new one is shown");
+    client.say("still here\n");
+    settle(&mut client, &mut server, usize::MAX).expect("the connection that was open goes on");
+    assert_eq!(client.received(), b"still here\n");
+
+    let (certificate, _) = new.issue("localhost");
+    let (_, key) = new.issue("localhost");
+    server_config.reload(certificate, key).expect_err("they are no pair");
+    let (mut third, mut third_server) = (client_end(&new.client(), "localhost"), server_end(&server_config));
+    settle(&mut third, &mut third_server, usize::MAX).expect("what served goes on serving");
+    let of_rustls = ServerTls::from_rustls(raw_server_config(&new, Some("h2"))).expect("it serves");
+    let (certificate, key) = new.issue("localhost");
+    assert!(
+        of_rustls.reload(certificate, key).expect_err("its own business").to_string().contains("resolver")
+    );
+}
+
+#[test]
+fn a_client_shows_its_certificate_to_a_server_that_requires_one() {
+    let authority = Authority::new();
+    let (certificate_pem, key) = authority.issue("a client");
+    let identified = authority.client().identity_pem(&certificate_pem, &key).expect("the pair is one");
+    let server_config = authority.server("localhost");
+    let requiring =
+        server_config.clone().require_client_certificates(authority.issuer.pem()).expect("an authority");
+    let requesting = server_config.request_client_certificates(authority.issuer.pem()).expect("an authority");
+    assert!(requiring.asks_for_certificates() && requesting.asks_for_certificates());
+
+    for (server_config, client_config, shown) in
+        [(&requiring, &identified, 1), (&requesting, &identified, 1), (&requesting, &authority.client(), 0)]
+    {
+        // The second connection resumes the first, and knows the same of its peer.
+        for _ in 0..2 {
+            let certificates = PeerCertificates::default();
+            let session = server_config.session().tell_certificates(certificates.clone());
+            let mut server = End::new(Tls::new(session, Lines { echoes: true, ..Lines::default() }));
+            let mut client = client_end(client_config, "localhost");
+            client.say("hello\n");
+            settle(&mut client, &mut server, usize::MAX).expect("both ends go on");
+            assert_eq!(client.received(), b"hello\n");
+            assert_eq!(certificates.chain().len(), shown);
+            for certificate in certificates.chain() {
+                let pem = CertificateDer::from_pem_slice(certificate_pem.as_bytes());
+                assert_eq!(certificate.as_der(), pem.expect("it is a certificate").as_ref());
+            }
+        }
+    }
+
+    let mut server = server_end(&requiring);
+    let mut client = client_end(&authority.client(), "localhost");
+    let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the server refuses");
+    assert!(closed.text.contains("the client showed no certificate"), "{closed}");
+    server.close(&closed);
+    let closed = client.receive(&server.wire()).expect_err("the client is told");
+    assert!(closed.text.contains("ClientTls::identity_pem"), "{closed}");
+    client.close(&closed);
+
+    let stranger = Authority::named("stranger");
+    let (certificate, key) = stranger.issue("a client");
+    let strange = authority.client().identity_pem(certificate, key).expect("the pair is one");
+    let (mut client, mut server) = (client_end(&strange, "localhost"), server_end(&requiring));
+    let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the server refuses");
+    assert!(closed.text.contains("not signed by an authority this server asks for"), "{closed}");
+}
+
+#[test]
+fn protocols_are_assumed_where_that_is_allowed_and_never_where_another_one_is_agreed() {
+    let authority = Authority::new();
+    let mut server = server_end(&authority.server("localhost").assume_http2());
+    let mut peer: rustls::Connection = raw_client(&authority, None, TLS13).into();
+    settle_raw(&mut server, &mut peer).expect("HTTP/2 is assumed");
+    let mut server = server_end(&authority.server("localhost").assume_http2());
+    let mut peer: rustls::Connection = raw_client(&authority, Some("http/1.1"), TLS13).into();
+    settle_raw(&mut server, &mut peer).expect_err("it says that it speaks something else");
+    let mut client = client_end(&authority.client().assume_http2(), "localhost");
+    let mut peer: rustls::Connection = raw_server(&authority, None).into();
+    settle_raw(&mut client, &mut peer).expect("HTTP/2 is assumed");
+    assert!(!client.tls.is_handshaking());
+
+    let other = raw_server_config(&authority, Some("http/1.1"));
+    assert!(ServerTls::from_rustls(other).expect_err("no h2").to_string().contains("\"h2\""));
+    let other = raw_client_config(&authority, Some("http/1.1"), TLS13);
+    assert!(ClientTls::from_rustls(other).expect_err("no h2").to_string().contains("\"h2\""));
+    let mut early = raw_server_config(&authority, Some("h2"));
+    early.max_early_data_size = 1000;
+    assert!(ServerTls::from_rustls(early).expect_err("early data").to_string().contains("early data"));
+}
+
+#[test]
+fn no_cipher_suite_that_http2_blocks_is_offered() {
+    // RFC 9113 appendix A blocks whatever has no ephemeral key exchange, or is no AEAD.
+    let provider = rustls::crypto::ring::default_provider();
+    let of_tls12: Vec<_> = provider
+        .cipher_suites
+        .iter()
+        .filter(|suite| suite.version().version == rustls::ProtocolVersion::TLSv1_2)
+        .map(|suite| format!("{:?}", suite.suite()))
+        .collect();
+    assert!(!of_tls12.is_empty());
+    for suite in of_tls12 {
+        let is_ephemeral = suite.starts_with("TLS_ECDHE_");
+        let is_aead =
+            ["_GCM_SHA256", "_GCM_SHA384", "_POLY1305_SHA256"].iter().any(|end| suite.ends_with(end));
+        assert!(is_ephemeral && is_aead, "{suite}");
     }
 }
