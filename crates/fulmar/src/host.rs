@@ -19,7 +19,9 @@ use crate::client::{ChannelSpec, Connections, PendingCall, Place};
 use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::server::endpoint::ServerEndpoint;
-use crate::server::{Arrival, Router, Seat, ServerShared, ServerSlot, ServerSlots};
+use crate::server::{
+    Arrival, PlacedCall, PlacedCalls, Placement, Placer, Router, Seat, ServerShared, ServerSlot, ServerSlots,
+};
 use crate::trace;
 use crate::wire::{Wire, Wiring};
 
@@ -47,6 +49,10 @@ pub(crate) enum Letter {
     OpenPipe { spec: Arc<ChannelSpec>, server: Arc<ServerShared> },
     /// Another reactor has accepted a connection for a server of this one.
     Arrived(Arrival),
+    /// Another reactor has a call of one of its connections handled here.
+    Place { server: u64, call: PlacedCall },
+    /// Such a call goes on.
+    PlacedWoken { server: u64, index: usize },
     /// A server is to end within `grace`.
     Shutdown { server: u64, grace: Duration },
     /// The grace is over.
@@ -82,6 +88,10 @@ impl RoofHost {
     ) -> Result<(), ServerError> {
         let mut router = Router::new(&shared.services, &shared.config, &shared.chain)?;
         let routes = Arc::new(std::mem::take(&mut router.routes));
+        if shared.placement != Placement::Connection {
+            router.placer = Some(Placer::new(shared.clone(), core.mailbox()));
+        }
+        let router = Rc::new(RefCell::new(router));
         let listener = listener
             .map(|listener| core.listen(listener))
             .transpose()
@@ -89,7 +99,8 @@ impl RoofHost {
         let connections = Arc::new(AtomicUsize::new(0));
         self.servers.insert(ServerSlot {
             shared: shared.clone(),
-            router: Rc::new(RefCell::new(router)),
+            placed: PlacedCalls::new(shared.id, core.mailbox(), router.clone()),
+            router,
             routes,
             listener,
             connections: connections.clone(),
@@ -97,7 +108,9 @@ impl RoofHost {
             closing: false,
             cut_off: None,
         });
-        if let Some(grace) = shared.add_seat(Seat { mailbox: core.mailbox(), connections }) {
+        if let Some(grace) =
+            shared.add_seat(Seat { mailbox: core.mailbox(), connections, calls: Arc::default() })
+        {
             core.mailbox().send(Letter::Shutdown { server: shared.id, grace });
         }
         Ok(())
@@ -178,6 +191,15 @@ impl RoofHost {
         self.end_server_if_idle(core, server);
     }
 
+    /// Something about a call of a connection on another reactor.
+    fn on_placed(&mut self, core: &mut Core, server: u64, act: impl FnOnce(&mut PlacedCalls)) {
+        let Some(slot) = self.servers.get_mut(server) else { return };
+        act(&mut slot.placed);
+        if slot.closing {
+            self.end_server_if_idle(core, server);
+        }
+    }
+
     fn on_shutdown(&mut self, core: &mut Core, server: u64, grace: Duration) {
         let Some(slot) = self.servers.get_mut(server) else { return };
         slot.closing = true;
@@ -202,10 +224,7 @@ impl RoofHost {
 
     /// Ends a server that is shutting down and has no connection left on this reactor.
     fn end_server_if_idle(&mut self, core: &mut Core, server: u64) {
-        let is_over = self
-            .servers
-            .get(server)
-            .is_some_and(|slot| slot.closing && slot.connections.load(Ordering::Relaxed) == 0);
+        let is_over = self.servers.get(server).is_some_and(ServerSlot::is_over);
         if !is_over {
             return;
         }
@@ -263,6 +282,10 @@ impl Host for RoofHost {
             Letter::ChannelGone(channel) => self.channels.forget(core, channel),
             Letter::OpenPipe { spec, server } => self.on_open_pipe(core, &spec, &server),
             Letter::Arrived(arrival) => self.on_arrival(core, arrival),
+            Letter::Place { server, call } => self.on_placed(core, server, |placed| placed.accept(call)),
+            Letter::PlacedWoken { server, index } => {
+                self.on_placed(core, server, |placed| placed.on_wake(index));
+            }
             Letter::Shutdown { server, grace } => self.on_shutdown(core, server, grace),
             Letter::CutOff { server } => self.on_cut_off(core, server),
             Letter::Count(asker) => {

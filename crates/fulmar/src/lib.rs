@@ -98,7 +98,7 @@ pub use payload::{Payload, Raw};
 pub use request::{IntoRequest, Request};
 pub use response::Response;
 pub use server::{
-    Admission, Intercepted, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service,
+    Admission, Intercepted, Placement, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service,
 };
 #[cfg(feature = "tokio")]
 pub use tokio::TokioDriver;

@@ -168,6 +168,12 @@ impl CallFate {
         self.end.store(index as u8 + 1, Ordering::Release);
     }
 
+    /// As [`set_end`](Self::set_end), unless it has an end: the call is handled on one thread and its connection is on another.
+    pub(crate) fn set_end_once(&self, end: CallEnd) {
+        let index = ENDS.iter().position(|&other| other == end).unwrap_or_default();
+        let _ = self.end.compare_exchange(0, index as u8 + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Wakes who waits. A watcher looks again under the lock before it waits, so each that was not woken here has seen the end.
     pub(crate) fn wake(&self) {
         let watchers = std::mem::take(&mut *lock(&self.watchers));
@@ -185,7 +191,7 @@ impl CallFate {
 
     /// Leaves a waker, in place of the one that the watcher left before. Wakers are cloned and dropped without the lock, since both
     /// may run an executor's code.
-    fn watch(&self, watcher: &mut Option<u64>, waker: &Waker) -> Option<CallEnd> {
+    pub(crate) fn watch(&self, watcher: &mut Option<u64>, waker: &Waker) -> Option<CallEnd> {
         let id = *watcher.get_or_insert_with(|| self.next_watcher.fetch_add(1, Ordering::Relaxed));
         let mut new = Watcher { id, waker: waker.clone() };
         let mut watchers = lock(&self.watchers);
@@ -204,7 +210,7 @@ impl CallFate {
         end
     }
 
-    fn forget(&self, watcher: u64) {
+    pub(crate) fn forget(&self, watcher: u64) {
         let mut watchers = lock(&self.watchers);
         let position = watchers.iter().position(|other| other.id == watcher);
         let forgotten = position.map(|position| watchers.swap_remove(position));

@@ -98,6 +98,12 @@ impl Inbound {
         Some(taken)
     }
 
+    /// Whether the oldest message was compressed.
+    pub(crate) fn next_was_compressed(&self) -> bool {
+        let head = self.bytes.get(self.read..).and_then(<[u8]>::first_chunk::<HEAD_LEN>);
+        head.is_some_and(|head| u32::from_ne_bytes(*head) & WAS_COMPRESSED != 0)
+    }
+
     /// Whether the message taken last was compressed.
     pub(crate) const fn last_was_compressed(&self) -> bool {
         self.last_was_compressed

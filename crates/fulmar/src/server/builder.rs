@@ -9,7 +9,7 @@ use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{Reactor, ReactorConfig};
 
 use super::router::{Router, Service};
-use super::{Admission, Door, RunningServer, ServerHandle, ServerShared};
+use super::{Admission, Door, Placement, RunningServer, ServerHandle, ServerShared};
 use crate::call::{Replies, Streaming};
 use crate::error::ServerError;
 use crate::host::{self, RoofHost};
@@ -41,6 +41,7 @@ pub struct ServerBuilder {
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
+    placement: Placement,
     /// The first setting that cannot be.
     failed: Option<ServerError>,
 }
@@ -69,6 +70,7 @@ impl Server {
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
             around_thread: None,
+            placement: Placement::default(),
             failed: None,
         }
     }
@@ -171,6 +173,22 @@ impl ServerBuilder {
     /// processors; at least one.
     pub fn reactors(mut self, reactors: usize) -> Self {
         self.reactors = reactors.max(1);
+        self
+    }
+
+    /// Where handlers run: by default on the reactor of their connection. [`Placement::Spread`] lets the calls of one connection use
+    /// all reactors.
+    ///
+    /// Nothing else changes: placed handlers have the same requests, streams, deadlines and cancellation, and may do the same. An answer
+    /// is encoded, and a request decoded, where the handler runs.
+    ///
+    /// ```
+    /// use fulmar::{Placement, Server};
+    ///
+    /// let builder = Server::builder().reactors(4).placement(Placement::Spread);
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
         self
     }
 
@@ -382,14 +400,9 @@ impl ServerBuilder {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        let server = ServerShared::new(self.config, self.services, self.chain, self.door, self.security)?;
         Ok(Server {
-            shared: Arc::new(ServerShared::new(
-                self.config,
-                self.services,
-                self.chain,
-                self.door,
-                self.security,
-            )?),
+            shared: Arc::new(server.with_placement(self.placement)),
             listener,
             reactors: self.reactors,
             reactor: self.reactor,

@@ -12,12 +12,14 @@ use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Config, Ending, Event, MetadataMap, MethodId, Routes, Status};
 use fulmar_reactor::ConnectionHandle;
 
-use super::Door;
-use super::method::Answer;
+use super::method::{Answer, Destination, SECOND_MESSAGE};
+use super::placement::{Chosen, Load};
 use super::router::Router;
+use super::{Door, Order, PlacedCall, Placer, Stage};
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
 use crate::counts::Counts;
 use crate::handling::Handling;
+use crate::host::Letter;
 use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::request::CallContext;
@@ -53,6 +55,10 @@ struct Call {
     deadline: Option<Instant>,
     /// It is in `ready`.
     is_ready: bool,
+    /// Its handler runs on another reactor, and `slot` means nothing.
+    is_placed: bool,
+    /// Of a server that spreads its calls.
+    _load: Option<Load>,
     span: CallSpan,
 }
 
@@ -165,7 +171,9 @@ impl ServerEndpoint {
             self.grpc.take_metadata(key, context.metadata.get_mut());
         }
         let span = CallSpan::of_handler(&context.path, self.peer, env.now);
-        let cell = router.method(method).needs_cell().then(|| {
+        let chosen = router.placer.as_mut().and_then(Placer::choose);
+        let is_placed = chosen.as_ref().is_some_and(|chosen| chosen.elsewhere.is_some());
+        let cell = (is_placed || router.method(method).needs_cell()).then(|| {
             let cell = router.take_cell();
             let mut state = cell.lock();
             state.side = Side::Handler;
@@ -183,15 +191,30 @@ impl ServerEndpoint {
         });
         let handler = router.method(method);
         let (takes_one, is_intercepted) = (handler.takes_one(), handler.is_intercepted());
-        let slot = handler.begin(context, cell.clone());
+        let (slot, load) = match (chosen, &cell) {
+            (Some(Chosen { elsewhere: Some(mailbox), load }), Some(cell)) => {
+                let mut order = router.take_order(method);
+                order.context = context;
+                order.load = Some(load);
+                order.stage = Stage::Waiting(mailbox);
+                cell.lock().order = Some(order);
+                (0, None)
+            }
+            (chosen, _) => {
+                let slot = router.method(method).begin(context, cell.clone());
+                (slot, chosen.map(|chosen| chosen.load))
+            }
+        };
         drop(router);
         if let Some(door) = &self.door {
             door.enter();
         }
-        self.calls[index] = Some(Call { key, method, slot, cell, fate, deadline, is_ready: false, span });
+        let is_ready = false;
+        self.calls[index] =
+            Some(Call { key, method, slot, cell, fate, deadline, is_ready, is_placed, _load: load, span });
         if !takes_one {
             self.start(env, index);
-        } else if is_intercepted {
+        } else if is_intercepted && !is_placed {
             self.poll(env, index);
         }
     }
@@ -204,6 +227,10 @@ impl ServerEndpoint {
         call.span.link().received(body.len());
         let mut router = self.router.borrow_mut();
         let (method, arena) = router.method_and_arena(call.method);
+        if method.takes_one() && call.is_placed {
+            drop(router);
+            return self.on_only_message(env, key, body, was_compressed);
+        }
         if method.takes_one() {
             let taken = method.on_message(call.slot, body.as_slice(), was_compressed, arena);
             drop(router);
@@ -283,6 +310,9 @@ impl ServerEndpoint {
     /// Calls the handler and polls it for the first time.
     fn start(&mut self, env: &mut Env<'_>, index: usize) {
         let Some(call) = &self.calls[index] else { return };
+        if call.is_placed {
+            return self.send_order(index);
+        }
         let started = {
             let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
             self.router.borrow_mut().method(call.method).start(call.slot)
@@ -297,13 +327,17 @@ impl ServerEndpoint {
     fn poll(&mut self, env: &mut Env<'_>, index: usize) {
         loop {
             let Some(call) = &self.calls[index] else { return };
+            if call.is_placed {
+                return self.look_at_placed(env, index);
+            }
             if let Some(cell) = &call.cell {
                 // What the handler sends meanwhile is seen below: no need to knock.
                 cell.lock().knocked = true;
             }
             let mut cx = Context::from_waker(&self.wakers[index]);
             let span = &call.span;
-            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None, span };
+            let to = Destination::Engine { grpc: &mut self.grpc, env, call: call.key };
+            let mut answer = Answer { to, hooks: None, span };
             let polled = {
                 let (_handling, _span) = (Handling::call(call.deadline), span.enter());
                 let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
@@ -315,8 +349,7 @@ impl ServerEndpoint {
                 return self.end(env, index, CallEnd::Finished);
             }
             let Some(cell) = &call.cell else { return };
-            let waker =
-                flush(cell, &mut Answer { grpc: &mut self.grpc, env, call: call.key, hooks: None, span });
+            let waker = flush(cell, &mut self.grpc, env, call.key);
             match waker {
                 None => return,
                 Some(waker) if waker.will_wake(&self.wakers[index]) => {}
@@ -328,10 +361,14 @@ impl ServerEndpoint {
     /// Ends a call with a status of the library's own.
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
-            let hooks = self.router.borrow_mut().method(call.method).hooks(call.slot);
+            let hooks = if call.is_placed {
+                None
+            } else {
+                self.router.borrow_mut().method(call.method).hooks(call.slot)
+            };
             let span = &call.span;
-            let mut answer = Answer { grpc: &mut self.grpc, env, call: call.key, hooks, span };
-            answer.finish(status, MetadataMap::EMPTY);
+            let to = Destination::Engine { grpc: &mut self.grpc, env, call: call.key };
+            Answer { to, hooks, span }.finish(status, MetadataMap::EMPTY);
             self.end(env, index, CallEnd::Failed);
         }
     }
@@ -345,7 +382,7 @@ impl ServerEndpoint {
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         call.fate.set_end(end);
-        {
+        if !call.is_placed {
             let _span = call.span.enter();
             router.method(call.method).end(call.slot);
         }
@@ -355,7 +392,11 @@ impl ServerEndpoint {
             let wakers = state.end(end.status());
             state.inbound.discard();
             state.inbound.give_used(env.pool);
+            let order = state.order.take();
             drop(state);
+            if let Some(order) = order {
+                router.give_order(order);
+            }
             router.give_cell(cell);
             wakers
         });
@@ -371,6 +412,70 @@ impl ServerEndpoint {
         }
     }
 
+    /// The request of a call that takes one, and whose handler runs on another reactor, which decodes it.
+    fn on_only_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>, was_compressed: bool) {
+        let index = key.index();
+        let Some(Some(Call { cell: Some(cell), .. })) = self.calls.get(index) else { return };
+        let length = body.len();
+        let mut state = cell.lock();
+        let link = state.link.clone();
+        let is_first = state.inbound.is_empty();
+        if is_first {
+            state.inbound.push(body, was_compressed, env.pool);
+            drop(state);
+            self.grpc.release(env, key, length);
+        } else {
+            drop(state);
+            self.discard(env, key, body);
+        }
+        link.received(length);
+        if !is_first {
+            self.fail(env, index, &Status::unimplemented(SECOND_MESSAGE));
+        }
+    }
+
+    /// Sends a call to the reactor that runs its handler.
+    fn send_order(&mut self, index: usize) {
+        let Some(Call { cell: Some(cell), span, .. }) = &mut self.calls[index] else { return };
+        let mut state = cell.lock();
+        let Some(order) = &mut state.order else { return };
+        let Stage::Waiting(mailbox) = std::mem::take(&mut order.stage) else { return };
+        order.span = std::mem::take(span);
+        drop(state);
+        // One whose reactor has ended comes back at once, as refused.
+        mailbox.send(Letter::Place { server: self.server, call: PlacedCall::new(cell.clone()) });
+    }
+
+    /// Sends what a handler on another reactor has written, and its answer when that is there.
+    fn look_at_placed(&mut self, env: &mut Env<'_>, index: usize) {
+        let Some(Call { key, cell: Some(cell), .. }) = &self.calls[index] else { return };
+        let key = *key;
+        // Before the messages are: they were all written before it came back.
+        let order = cell.lock().take_returned_order();
+        let waker = flush(cell, &mut self.grpc, env, key);
+        let Some(mut order) = order else { return waker.map_or((), crate::wake) };
+        if let Stage::Refused = order.stage {
+            return self.place_here(index, order);
+        }
+        let answered = std::mem::take(&mut order.answer);
+        let _ = self.grpc.finish(env, key, &answered.status, &answered.trailers);
+        order.answer = answered;
+        self.router.borrow_mut().give_order(order);
+        self.end(env, index, CallEnd::Finished);
+        drop(waker);
+    }
+
+    /// Has the reactor of the connection handle a call that another one has not taken before it ended.
+    fn place_here(&mut self, index: usize, mut order: Box<Order>) {
+        let Some(Call { cell: Some(cell), .. }) = &self.calls[index] else { return };
+        order.stage = Stage::Sent;
+        order.load = None;
+        let here = self.router.borrow().placer.as_ref().map(|placer| placer.here().clone());
+        let Some(here) = here else { return };
+        cell.lock().order = Some(order);
+        here.send(Letter::Place { server: self.server, call: PlacedCall::new(cell.clone()) });
+    }
+
     /// Credits a message that nobody waits for, and gives its block back.
     fn discard(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
         let length = body.len();
@@ -382,27 +487,32 @@ impl ServerEndpoint {
 }
 
 /// Hands what a handler left in its cell to the engine. Returns the waker of a sender that has room again.
-pub(super) fn flush(cell: &CallCell, answer: &mut Answer<'_, '_>) -> Option<Waker> {
+pub(super) fn flush(
+    cell: &CallCell,
+    grpc: &mut fulmar_grpc::Server,
+    env: &mut Env<'_>,
+    call: CallKey,
+) -> Option<Waker> {
     let mut state = cell.lock();
     state.knocked = false;
     if state.metadata_out_due || !state.outbound.is_empty() {
         if !state.metadata_sent {
             state.metadata_sent = true;
-            answer.grpc.set_choice(answer.call, state.packing.choice());
-            let _ = answer.grpc.send_headers(answer.env, answer.call, &state.metadata_out);
+            grpc.set_choice(call, state.packing.choice());
+            let _ = grpc.send_headers(env, call, &state.metadata_out);
         }
         state.metadata_out_due = false;
     }
     if !state.outbound.is_empty() {
         // An error means that the call is over, which its Finished event tells.
-        let _ = answer.grpc.send_framed_slice(answer.env, answer.call, &state.outbound);
+        let _ = grpc.send_framed_slice(env, call, &state.outbound);
         state.outbound.clear();
     }
     if let Some(bytes) = state.take_releases() {
-        answer.grpc.release(answer.env, answer.call, bytes);
+        grpc.release(env, call, bytes);
     }
-    state.inbound.give_used(answer.env.pool);
-    state.room = answer.grpc.may_send(answer.call);
+    state.inbound.give_used(env.pool);
+    state.room = grpc.may_send(call);
     if state.room > 0 { state.send_waker.take() } else { None }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use fulmar_grpc::{Arena, MetadataMap, Status};
 
-use super::method::{Answer, Method};
+use super::method::{Answer, Method, SECOND_MESSAGE};
 use super::router::{Router, Service};
 use crate::call::{CallCell, Side};
 use crate::intercept::{CallHooks, Chain, Interceptor, Passed, Passing};
@@ -148,9 +148,7 @@ where
             return self.inner.on_message(begun.slot, body, was_compressed, arena);
         }
         if slot.waiting.message.is_some() {
-            return Err(Status::unimplemented(
-                "the method takes one request message, and a second one arrived",
-            ));
+            return Err(Status::unimplemented(SECOND_MESSAGE));
         }
         slot.waiting.message = Some(body.to_vec());
         slot.waiting.context.was_compressed = was_compressed;

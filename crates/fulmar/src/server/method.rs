@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use fulmar_base::Env;
 use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Status};
 
 use super::endpoint::flush;
+use super::order::Answered;
 use crate::call::CallCell;
 use crate::intercept::CallHooks;
 use crate::packing::unknown;
@@ -17,6 +18,9 @@ use crate::payload::{Payload, decode};
 use crate::request::CallContext;
 use crate::response::Response;
 use crate::trace::CallSpan;
+
+/// What a client hears that sends two messages where one is taken.
+pub(super) const SECOND_MESSAGE: &str = "the method takes one request message, and a second one arrived";
 
 /// Whose panics are caught here.
 const HANDLER: &str = "the handler";
@@ -62,14 +66,20 @@ pub(crate) trait Method {
     fn end(&mut self, slot: u32);
 }
 
-/// Where a finished handler writes: the engine, and what the call has besides.
+/// Where a finished handler writes, and what the call has besides.
 pub(crate) struct Answer<'a, 'e> {
-    pub(crate) grpc: &'a mut fulmar_grpc::Server,
-    pub(crate) env: &'a mut Env<'e>,
-    pub(crate) call: CallKey,
+    pub(crate) to: Destination<'a, 'e>,
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
     pub(crate) span: &'a CallSpan,
+}
+
+/// Where an answer goes.
+pub(crate) enum Destination<'a, 'e> {
+    /// To the engine, on the reactor of the connection.
+    Engine { grpc: &'a mut fulmar_grpc::Server, env: &'a mut Env<'e>, call: CallKey },
+    /// To the connection, which is on another reactor, by way of the call's cell.
+    Cell { cell: &'a CallCell, answered: &'a mut Answered, bytes_max: usize },
 }
 
 impl Answer<'_, '_> {
@@ -77,21 +87,50 @@ impl Answer<'_, '_> {
     pub(crate) fn finish(&mut self, status: &Status, trailers: &MetadataMap) {
         match &self.hooks {
             None => {
-                self.span.set_code(status.code());
-                let _ = self.grpc.finish(self.env, self.call, status, trailers);
+                self.conclude(status, trailers);
             }
             Some(hooks) => {
                 let (mut status, mut trailers) = (status.clone(), trailers.clone());
                 hooks.finish(&mut status, &mut trailers);
-                self.span.set_code(status.code());
-                let _ = self.grpc.finish(self.env, self.call, &status, &trailers);
+                self.conclude(&status, &trailers);
             }
+        }
+    }
+
+    fn conclude(&mut self, status: &Status, trailers: &MetadataMap) {
+        self.span.set_code(status.code());
+        match &mut self.to {
+            Destination::Engine { grpc, env, call } => {
+                let _ = grpc.finish(env, *call, status, trailers);
+            }
+            Destination::Cell { answered, .. } => {
+                answered.status = status.clone();
+                answered.trailers.extend_from(trailers);
+            }
+        }
+    }
+
+    /// Hands what the handler left in its cell to the engine. Returns the waker of a sender that has room again. Where the handler is not
+    /// on the connection's reactor, that one looks after the cell itself.
+    pub(super) fn flush(&mut self, cell: &CallCell) -> Option<Waker> {
+        match &mut self.to {
+            Destination::Engine { grpc, env, call } => flush(cell, grpc, env, *call),
+            Destination::Cell { .. } => None,
         }
     }
 
     /// Ends the call with a response.
     fn reply<Resp: Payload>(&mut self, response: &Response<Resp>) {
-        if let Err(error) = self.grpc.set_compression(self.call, response.compression()) {
+        let (grpc, env, call) = match &mut self.to {
+            Destination::Engine { grpc, env, call } => (grpc, env, *call),
+            Destination::Cell { cell, bytes_max, .. } => {
+                return match cell.encode_reply(response, *bytes_max) {
+                    Ok(()) => self.conclude(&Status::default(), response.trailers()),
+                    Err(status) => self.conclude(&status, MetadataMap::EMPTY),
+                };
+            }
+        };
+        if let Err(error) = grpc.set_compression(call, response.compression()) {
             return self.finish(&unknown(error), MetadataMap::EMPTY);
         }
         let message = response.get_ref();
@@ -106,7 +145,7 @@ impl Answer<'_, '_> {
         };
         let (metadata, trailers) = (response.metadata(), response.trailers());
         self.span.link().sent(length);
-        let replied = self.grpc.reply(self.env, self.call, metadata, length, encode, trailers);
+        let replied = grpc.reply(env, call, metadata, length, encode, trailers);
         self.span.set_code(if replied.is_ok() { Code::Ok } else { Code::ResourceExhausted });
     }
 
@@ -156,7 +195,7 @@ impl Outcome for Result<(), Status> {
             let mut state = cell.lock();
             state.metadata_out_due |= !state.metadata_out.is_empty();
         }
-        let sender = flush(cell, answer);
+        let sender = answer.flush(cell);
         let trailers = std::mem::take(&mut cell.lock().trailers_out);
         answer.finish(&status, &trailers);
         cell.lock().trailers_out = trailers;
@@ -233,9 +272,7 @@ where
     ) -> Result<(), Status> {
         let slot = &mut self.slots[slot as usize];
         if slot.message.is_some() {
-            return Err(Status::unimplemented(
-                "the method takes one request message, and a second one arrived",
-            ));
+            return Err(Status::unimplemented(SECOND_MESSAGE));
         }
         let message = caught(HANDLER, || {
             let mut message = Req::default();
@@ -275,7 +312,7 @@ where
             Err(status) => {
                 // What the handler sent before it panicked was sent.
                 if let Some(cell) = cell {
-                    drop(flush(cell, answer));
+                    drop(answer.flush(cell));
                 }
                 answer.finish(&status, MetadataMap::EMPTY);
                 Poll::Ready(())

@@ -7,6 +7,7 @@ use fulmar_grpc::{Arena, Config, MethodId, RouteError, Routes, Status};
 
 use super::intercepted::intercepted;
 use super::method::{Method, Parts, TypedMethod};
+use super::{Order, Placer};
 use crate::call::{CallCell, CallFate, CellShelf, Replies, Streaming};
 use crate::counts::Counts;
 use crate::error::ServerError;
@@ -19,6 +20,9 @@ use crate::response::Response;
 
 /// How many fates of calls wait for their next ones: more than a connection has streams by default.
 const FATES_MAX: usize = 2_048;
+
+/// How many orders for other reactors wait for their next calls.
+const ORDERS_MAX: usize = 2_048;
 
 /// A group of methods under one name, served together. Generated code implements it.
 pub trait Service: Send + Sync + 'static {
@@ -65,6 +69,11 @@ pub struct Router {
     pub(crate) arena: Arena,
     /// What handlers compress with that send streams.
     pub(crate) press: Option<Arc<Press>>,
+    /// None where all handlers run on this reactor.
+    pub(crate) placer: Option<Placer>,
+    /// Orders that wait for other calls.
+    #[expect(clippy::vec_box, reason = "it is the boxes that travel")]
+    orders: Vec<Box<Order>>,
 }
 
 struct Registered {
@@ -94,6 +103,8 @@ impl Router {
             shelf: Arc::default(),
             arena: Arena::default(),
             press: Press::new(&config.encodings),
+            placer: None,
+            orders: Vec::new(),
         };
         for service in services {
             service.register(&mut router);
@@ -247,6 +258,24 @@ impl Router {
         let outer = std::mem::replace(&mut self.chain, around);
         register(self);
         self.chain = outer;
+    }
+
+    pub(crate) const fn send_message_bytes_max(&self) -> usize {
+        self.send_message_bytes_max
+    }
+
+    pub(crate) fn take_order(&mut self, method: MethodId) -> Box<Order> {
+        let mut order = self.orders.pop().unwrap_or_else(|| Box::new(Order::new(method)));
+        order.method = method;
+        order
+    }
+
+    /// Keeps an order for another call.
+    pub(crate) fn give_order(&mut self, mut order: Box<Order>) {
+        order.reset();
+        if self.orders.len() < ORDERS_MAX {
+            self.orders.push(order);
+        }
     }
 
     /// The path of a method; None for that of all other paths.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use fulmar_grpc::{Config, Routes, Status};
 use fulmar_reactor::{ListenerKey, Mailbox, TimerKey};
 
-use super::Door;
 use super::router::{Router, Service};
+use super::{Door, PlacedCalls, Placement};
 use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::host::Letter;
@@ -35,6 +35,9 @@ pub(crate) struct ServerShared {
     pub(crate) security: ServerSecurity,
     /// The reactors that serve it.
     seats: Mutex<Vec<Seat>>,
+    /// Counts how often they have changed.
+    seats_version: AtomicUsize,
+    pub(crate) placement: Placement,
     stage: Mutex<Stage>,
     ended: Condvar,
 }
@@ -45,6 +48,8 @@ pub(crate) struct Seat {
     pub(crate) mailbox: Mailbox<Letter>,
     /// Connections there, those on their way included.
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Calls handled there, where a server spreads its calls.
+    pub(crate) calls: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +80,24 @@ impl ServerShared {
             door: door.map(Arc::new),
             security,
             seats: Mutex::default(),
+            seats_version: AtomicUsize::new(0),
+            placement: Placement::default(),
             stage: Mutex::new(Stage::Open),
             ended: Condvar::new(),
         })
+    }
+
+    /// The same server with its handlers elsewhere.
+    pub(crate) fn with_placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
     }
 
     /// Adds a reactor. Returns the grace of a shutdown that came first.
     pub(crate) fn add_seat(&self, seat: Seat) -> Option<Duration> {
         let stage = lock(&self.stage);
         lock(&self.seats).push(seat);
+        self.seats_version.fetch_add(1, Ordering::Release);
         match *stage {
             Stage::Open => None,
             Stage::Closing { grace } => Some(grace),
@@ -92,6 +106,7 @@ impl ServerShared {
 
     pub(crate) fn remove_seat(&self, mailbox: &Mailbox<Letter>) {
         lock(&self.seats).retain(|seat| seat.mailbox.reactor() != mailbox.reactor());
+        self.seats_version.fetch_add(1, Ordering::Release);
         self.ended.notify_all();
     }
 
@@ -99,6 +114,15 @@ impl ServerShared {
     pub(crate) fn least_loaded(&self) -> Option<Seat> {
         let seats = lock(&self.seats);
         seats.iter().min_by_key(|seat| seat.connections.load(Ordering::Relaxed)).cloned()
+    }
+
+    /// Brings a copy of the reactors, made at `version`, up to date.
+    pub(crate) fn update_seats(&self, seats: &mut Vec<Seat>, version: &mut usize) {
+        let current = self.seats_version.load(Ordering::Acquire);
+        if *version != current {
+            *version = current;
+            seats.clone_from(&lock(&self.seats));
+        }
     }
 
     /// Whether the reactor of `mailbox` serves this server.
@@ -174,11 +198,20 @@ pub(crate) struct ServerSlot {
     pub(crate) routes: Arc<Routes>,
     pub(crate) listener: Option<ListenerKey>,
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Calls of connections on other reactors.
+    pub(crate) placed: PlacedCalls,
     /// The reactor was started for this server and ends with it.
     pub(crate) owns_reactor: bool,
     pub(crate) closing: bool,
     /// Ends the grace of a shutdown.
     pub(crate) cut_off: Option<TimerKey>,
+}
+
+impl ServerSlot {
+    /// Whether it is shutting down and has nothing left to do on its reactor.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closing && self.connections.load(Ordering::Relaxed) == 0 && self.placed.is_empty()
+    }
 }
 
 impl ServerSlots {

@@ -10,6 +10,7 @@
 //! 5. The other side is told after every change that it may be waiting for, so nobody parks while there is work.
 
 mod intercepted;
+mod placed;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -24,6 +25,7 @@ use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
 use crate::payload::{PREFIX_LEN, Payload};
+use crate::server::Order;
 use crate::trace::{CallSpan, Link};
 
 /// How much memory a recycled cell keeps in each of its buffers, whatever they were used for last.
@@ -119,6 +121,9 @@ pub(crate) struct CellState {
 
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
+
+    /// Handler: the call as the reactor needs it that runs the handler, if that is another one than the connection's.
+    pub(crate) order: Option<Box<Order>>,
 
     /// Caller: the span of the call while it goes on.
     pub(crate) span: CallSpan,
@@ -547,6 +552,7 @@ impl CellState {
         self.queue_place = None;
         self.messages_in = 0;
         self.hooks = None;
+        self.order = None;
         self.span = CallSpan::default();
         self.link = Link::default();
         self.path.clear();
