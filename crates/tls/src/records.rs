@@ -21,8 +21,12 @@ const SEALED_BYTES_MAX: usize = 4 * PLAINTEXT_BYTES_MAX;
 /// The head of a record: its type, a version, its length (RFC 8446 §5.1).
 const HEAD_BYTES: usize = 5;
 
-/// The type of a record (RFC 8446 §5.1).
-const CHANGE_CIPHER_SPEC: u8 = 20;
+/// Types of records (RFC 8446 §5.1).
+const ALERT: u8 = 21;
+const APPLICATION_DATA: u8 = 23;
+
+/// How long the two bytes of an alert are as a record of TLS 1.3, with their type and a tag. No handshake message is that short.
+const SEALED_ALERT_BYTES: u8 = 2 + 1 + 16;
 
 /// A connection of `rustls`, of either side.
 pub(crate) trait Records {
@@ -157,6 +161,15 @@ pub(crate) fn begin_with_whole_one(wire: &[u8]) -> bool {
         .is_some_and(|head| wire.len() - HEAD_BYTES >= usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
 
+/// Whether a record has an alert in it, or what has the length of one where it is encrypted.
+fn is_alert(record: &[u8]) -> bool {
+    match record {
+        [ALERT, ..] => true,
+        [APPLICATION_DATA, _, _, 0, length, ..] => *length == SEALED_ALERT_BYTES,
+        _ => false,
+    }
+}
+
 /// Lets `write` write application data, once what the session itself has to say is said.
 fn write<R: Records>(
     connection: &mut R,
@@ -177,13 +190,13 @@ fn write<R: Records>(
     }
 }
 
-/// Moves what a session says about its failure to the wire: an alert, with perhaps a ChangeCipherSpec in front (RFC 8446 §D.4). It is
-/// not asked for more, for it would look at the same records again, and must not fail twice.
+/// Moves what a session says about its failure to the wire: an alert, and what it had to say before that. Once the alert is said the
+/// session is not asked for more, for it would look at the same records again, and must not fail twice.
 fn say_alert<R: Records>(connection: &mut R, wire: &mut [u8], out: &mut Output) {
     while let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process(wire).state {
         let start = out.bytes_mut().len();
         let said = append(out, 0, |buffer| data.encode(buffer).map_err(Unwritten::from));
-        if said.is_err() || out.bytes_mut().get(start) != Some(&CHANGE_CIPHER_SPEC) {
+        if said.is_err() || out.bytes_mut().get(start..).is_none_or(is_alert) {
             return;
         }
     }

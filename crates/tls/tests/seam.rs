@@ -469,6 +469,14 @@ fn a_peer_that_does_not_agree_on_http2_is_refused() {
         assert!(closed.text.contains("HTTP/2"), "{closed}");
         server.close(&closed);
         assert!(server.tls.endpoint().shown.is_empty());
+        let wire = server.wire();
+        peer.read_tls(&mut &wire[..]).expect("a slice gives it");
+        match peer.process_new_packets() {
+            Ok(state) => {
+                assert!(alpn.is_none() && state.peer_has_closed(), "it is told that nothing follows")
+            }
+            Err(error) => assert!(alpn.is_some(), "{error}"),
+        }
     }
     for alpn in [None, Some("http/1.1")] {
         let mut client = client_end(&authority.client(), "localhost");

@@ -415,6 +415,11 @@ impl Endpoint for ClientEndpoint {
     type Command = Command;
 
     fn receive(&mut self, env: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+        if self.ready_by.is_some()
+            && let Some(spoken) = not_http2(bytes)
+        {
+            return Err(Closed::peer(spoken));
+        }
         let input = Input::new(bytes);
         self.drain(env, &input)?;
         Ok(input.consumed())
@@ -491,4 +496,16 @@ fn give_back(env: &mut Env<'_>, body: Body<'_>) {
 /// A failure carries what the server sent with it.
 fn with_trailers(status: Status, trailers: &MetadataMap) -> Status {
     if status.is_ok() || trailers.is_empty() { status } else { status.with_metadata(trailers.clone()) }
+}
+
+/// What a server speaks whose first bytes cannot be a frame of SETTINGS (RFC 9113 §3.4).
+fn not_http2(first: &[u8]) -> Option<&'static str> {
+    if first.starts_with(&[0x15, 0x03]) {
+        // An alert (RFC 8446 §5.1), for what we sent was no hello.
+        Some("the server speaks TLS and refuses plain text: an endpoint of it begins with https://")
+    } else if first.starts_with(b"HTTP/1") {
+        Some("the server answers in HTTP/1, not in HTTP/2; perhaps it wants TLS (https://), or it is a proxy")
+    } else {
+        None
+    }
 }

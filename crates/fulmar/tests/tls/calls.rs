@@ -21,7 +21,7 @@ pub fn serve(tls: ServerTls) -> (RunningServer, String) {
     (server, endpoint)
 }
 
-fn bounded<T>(message: T) -> Request<T> {
+pub fn bounded<T>(message: T) -> Request<T> {
     Request::new(message).with_timeout(LONG)
 }
 

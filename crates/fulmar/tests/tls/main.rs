@@ -5,4 +5,5 @@
 mod common;
 
 mod calls;
+mod errors;
 mod pki;
