@@ -20,9 +20,16 @@ pub(crate) struct MetadataShelf {
 struct ShelfState {
     /// Boxed, since it is the boxes that travel: a lease costs its request one pointer.
     #[expect(clippy::vec_box)]
-    maps: Vec<Box<MetadataMap>>,
+    maps: Vec<Box<Leased>>,
     /// How many maps were lent and did not come back.
     lent: usize,
+}
+
+/// A map that is lent, and where it goes then. One that is on its shelf has no home, which would keep the shelf alive.
+#[derive(Debug, Default)]
+struct Leased {
+    map: MetadataMap,
+    home: Option<Arc<MetadataShelf>>,
 }
 
 impl MetadataShelf {
@@ -30,19 +37,17 @@ impl MetadataShelf {
     pub(crate) fn lease(self: &Arc<Self>) -> MetadataLease {
         let mut state = lock(&self.state);
         state.lent += 1;
-        let map = state.maps.pop().unwrap_or_default();
+        let mut leased = state.maps.pop().unwrap_or_default();
         drop(state);
-        MetadataLease { map: Some(map), home: Some(self.clone()), shared: None }
+        leased.home = Some(self.clone());
+        MetadataLease(Lease::Own(leased))
     }
 
-    #[inline(never)]
-    fn take_back(&self, map: Option<Box<MetadataMap>>) {
-        let Some(mut map) = map else { return };
-        map.clear();
+    fn take_back(&self, leased: Box<Leased>) {
         let mut state = lock(&self.state);
         state.lent -= 1;
         if state.maps.len() < SHELF_MAPS_MAX {
-            state.maps.push(map);
+            state.maps.push(leased);
         }
     }
 
@@ -52,6 +57,7 @@ impl MetadataShelf {
     }
 
     /// Moves what `map` holds into a lease, and leaves it empty. Nothing is taken from the shelf for an empty map.
+    #[inline]
     pub(crate) fn lease_from(self: &Arc<Self>, map: &mut MetadataMap) -> MetadataLease {
         if map.is_empty() {
             return MetadataLease::default();
@@ -62,34 +68,46 @@ impl MetadataShelf {
     }
 }
 
-/// A metadata map that is made when first written to, so that calls without metadata carry an empty pointer.
+/// A metadata map that is made when first written to, so that calls without metadata carry nothing.
 #[derive(Default)]
-pub(crate) struct MetadataLease {
-    map: Option<Box<MetadataMap>>,
-    home: Option<Arc<MetadataShelf>>,
+pub(crate) struct MetadataLease(Lease);
+
+#[derive(Default)]
+enum Lease {
+    #[default]
+    Nothing,
+    Own(Box<Leased>),
     /// What many calls have in common, and none of them may change: it is copied before it is written to.
-    shared: Option<Arc<MetadataMap>>,
+    Shared(Arc<MetadataMap>),
 }
 
 impl MetadataLease {
     /// What other calls have too.
     pub(crate) const fn shared(map: Arc<MetadataMap>) -> Self {
-        Self { map: None, home: None, shared: Some(map) }
+        Self(Lease::Shared(map))
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> &MetadataMap {
-        self.map.as_deref().or(self.shared.as_deref()).unwrap_or(MetadataMap::EMPTY)
+        match &self.0 {
+            Lease::Nothing => MetadataMap::EMPTY,
+            Lease::Own(leased) => &leased.map,
+            Lease::Shared(map) => map,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut MetadataMap {
-        let shared = self.shared.take();
-        self.map.get_or_insert_with(|| {
-            let mut map = spare();
-            if let Some(shared) = shared {
-                map.extend_from(&shared);
+        if !matches!(self.0, Lease::Own(_)) {
+            let mut own = spare();
+            if let Lease::Shared(shared) = &self.0 {
+                own.map.extend_from(shared);
             }
-            map
-        })
+            self.0 = Lease::Own(own);
+        }
+        match &mut self.0 {
+            Lease::Own(leased) => &mut leased.map,
+            Lease::Nothing | Lease::Shared(_) => unreachable!("it was made its own above"),
+        }
     }
 
     /// The map, which does not come back.
@@ -100,18 +118,29 @@ impl MetadataLease {
 
 impl From<MetadataMap> for MetadataLease {
     fn from(map: MetadataMap) -> Self {
-        Self { map: (!map.is_empty()).then(|| Box::new(map)), home: None, shared: None }
+        match map.is_empty() {
+            true => Self::default(),
+            false => Self(Lease::Own(Box::new(Leased { map, home: None }))),
+        }
     }
 }
 
 impl Drop for MetadataLease {
     #[inline]
     fn drop(&mut self) {
-        match (self.map.take(), self.home.take()) {
-            (map, Some(home)) => home.take_back(map),
-            (Some(map), None) => keep_spare(map),
-            (None, None) => {}
+        if matches!(self.0, Lease::Own(_)) {
+            give_back(std::mem::take(&mut self.0));
         }
+    }
+}
+
+#[inline(never)]
+fn give_back(lease: Lease) {
+    let Lease::Own(mut leased) = lease else { return };
+    leased.map.clear();
+    match leased.home.take() {
+        Some(home) => home.take_back(leased),
+        None => keep_spare(leased),
     }
 }
 
@@ -122,33 +151,35 @@ const SPARE_MAP_BYTES_MAX: usize = 16 * 1024;
 thread_local! {
     /// A user makes requests and responses out of nothing, so that their maps have no home but the thread.
     #[expect(clippy::vec_box)]
-    static SPARE: RefCell<Vec<Box<MetadataMap>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Box<Leased>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty map, used before where possible.
-fn spare() -> Box<MetadataMap> {
+fn spare() -> Box<Leased> {
     SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
 /// Keeps a map for the next request or response that is made on this thread.
-#[inline(never)]
-fn keep_spare(mut map: Box<MetadataMap>) {
-    map.clear();
-    if map.memory_bytes() > SPARE_MAP_BYTES_MAX {
+fn keep_spare(leased: Box<Leased>) {
+    if leased.map.memory_bytes() > SPARE_MAP_BYTES_MAX {
         return;
     }
     // A thread that is ending keeps nothing.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < SPARE_MAPS_MAX {
-            spare.push(map);
+            spare.push(leased);
         }
     });
 }
 
 impl Clone for MetadataLease {
     fn clone(&self) -> Self {
-        Self { map: self.map.clone(), home: None, shared: self.shared.clone() }
+        match &self.0 {
+            Lease::Nothing => Self::default(),
+            Lease::Own(leased) => Self(Lease::Own(Box::new(Leased { map: leased.map.clone(), home: None }))),
+            Lease::Shared(map) => Self::shared(map.clone()),
+        }
     }
 }
 

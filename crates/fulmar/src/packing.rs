@@ -39,6 +39,11 @@ impl Packing {
         Self { press: press.cloned(), peer_accepts, choice, is_off: false }
     }
 
+    /// Whether messages are not compressed at all.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.press.is_none() || self.choice.is_none()
+    }
+
     /// The encoding of the call, and which of its messages are compressed.
     pub(crate) const fn choice(&self) -> Option<Choice> {
         self.choice

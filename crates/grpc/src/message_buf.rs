@@ -58,8 +58,15 @@ impl Buf for MessageBuf<'_> {
 pub struct Arena {
     /// The chunk in use is the last one. Of each only the rest is here: what was carved has been split off.
     chunks: Vec<BytesMut>,
-    large: Vec<Large>,
-    large_retained_bytes: usize,
+    /// None before the first of them: most arenas never carve any.
+    large: Option<Box<LargePieces>>,
+}
+
+/// Memory for large fields.
+#[derive(Debug, Default)]
+struct LargePieces {
+    pieces: Vec<Large>,
+    retained_bytes: usize,
 }
 
 /// The memory of a large field: the empty rest behind it, by which the memory can be had back.
@@ -85,9 +92,18 @@ impl Arena {
     /// Pieces of memory for large fields that are remembered; each is looked at when a large field comes.
     const LARGE_PIECES_MAX: usize = 16;
 
+    /// So much of a chunk is used before it is started over, if that is possible: it stays in a processor's first-level cache, and
+    /// small messages need not look each time.
+    const WARM_BYTES: usize = 4 * 1024;
+
     /// An arena without memory.
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), large: Vec::new(), large_retained_bytes: 0 }
+        Self { chunks: Vec::new(), large: None }
+    }
+
+    /// Whether nothing was carved out of it yet.
+    pub const fn is_new(&self) -> bool {
+        self.chunks.is_empty() && self.large.is_none()
     }
 
     /// A copy of `bytes` in memory of this arena.
@@ -114,12 +130,16 @@ impl Arena {
 
     /// Bytes of memory this arena holds on to.
     pub fn retained_bytes(&self) -> usize {
-        self.chunks.len() * Self::CHUNK_BYTES + self.large_retained_bytes
+        let large = self.large.as_ref().map_or(0, |large| large.retained_bytes);
+        self.chunks.len() * Self::CHUNK_BYTES + large
     }
 
-    /// Starts the chunk in use over, if nothing carved out of it lives: the same, warm, memory for each message.
+    /// Starts the chunk in use over, if nothing carved out of it lives: the same, warm, memory for each few messages.
+    #[inline]
     fn rewind(&mut self) {
-        if let Some(chunk) = self.chunks.last_mut() {
+        if let Some(chunk) = self.chunks.last_mut()
+            && chunk.capacity() <= Self::CHUNK_BYTES - Self::WARM_BYTES
+        {
             // Without room for all of it, the chunk stays as it is.
             let _ = chunk.try_reclaim(Self::CHUNK_BYTES);
         }
@@ -143,18 +163,25 @@ impl Arena {
         self.chunks.last_mut()
     }
 
+    #[inline(never)]
     fn carve_large(&mut self, bytes: &[u8]) -> Bytes {
+        self.large.get_or_insert_default().carve(bytes)
+    }
+}
+
+impl LargePieces {
+    fn carve(&mut self, bytes: &[u8]) -> Bytes {
         let len = bytes.len();
         let free =
-            self.large.iter_mut().position(|large| large.capacity / 4 <= len && large.rest.try_reclaim(len));
+            self.pieces.iter_mut().position(|large| large.capacity / 4 <= len && large.rest.try_reclaim(len));
         let large = match free {
-            Some(index) => &mut self.large[index],
+            Some(index) => &mut self.pieces[index],
             None => {
                 let capacity = len.checked_next_power_of_two().unwrap_or(len);
-                if capacity > Self::LARGE_RETAINED_BYTES_MAX {
+                if capacity > Arena::LARGE_RETAINED_BYTES_MAX {
                     return Bytes::copy_from_slice(bytes);
                 }
-                self.remember_large(capacity)
+                self.remember(capacity)
             }
         };
         large.rest.extend_from_slice(bytes);
@@ -162,14 +189,14 @@ impl Arena {
     }
 
     /// A new piece of memory, for which the oldest are forgotten if there are too many.
-    fn remember_large(&mut self, capacity: usize) -> &mut Large {
-        while self.large.len() >= Self::LARGE_PIECES_MAX
-            || self.large_retained_bytes + capacity > Self::LARGE_RETAINED_BYTES_MAX
+    fn remember(&mut self, capacity: usize) -> &mut Large {
+        while self.pieces.len() >= Arena::LARGE_PIECES_MAX
+            || self.retained_bytes + capacity > Arena::LARGE_RETAINED_BYTES_MAX
         {
-            self.large_retained_bytes -= self.large.remove(0).capacity;
+            self.retained_bytes -= self.pieces.remove(0).capacity;
         }
-        self.large_retained_bytes += capacity;
-        self.large.push_mut(Large { rest: BytesMut::with_capacity(capacity), capacity })
+        self.retained_bytes += capacity;
+        self.pieces.push_mut(Large { rest: BytesMut::with_capacity(capacity), capacity })
     }
 }
 

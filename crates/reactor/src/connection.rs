@@ -154,11 +154,10 @@ impl<T> Connection<T> {
         self.tail.as_ref().map_or(0, |tail| tail.len())
     }
 
-    fn keep_output(&mut self, out: Output, bench: &mut Bench) {
-        if out.is_empty() {
+    /// Gives an output in which nothing waits back.
+    fn drop_empty_output(&mut self, bench: &mut Bench) {
+        if let Some(out) = self.output.take_if(|out| out.is_empty()) {
             bench.pool.give_output(out);
-        } else {
-            self.output = Some(out);
         }
     }
 
@@ -281,9 +280,9 @@ impl<T: Transport> Connection<T> {
         poke: impl FnOnce(&mut T, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let transport = self.transport.as_mut()?;
-        let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
-        let result = poke(transport, &mut Env::new(bench.now, &mut bench.pool, &mut out));
-        self.keep_output(out, bench);
+        let out = self.output.get_or_insert_with(|| bench.pool.take_output());
+        let result = poke(transport, &mut Env::new(bench.now, &mut bench.pool, out));
+        self.drop_empty_output(bench);
         Some(result)
     }
 
@@ -382,15 +381,15 @@ impl<T: Transport> Connection<T> {
         let Some(transport) = &mut self.transport else { return Ok(()) };
         let tail_len = self.tail.as_ref().map_or(0, |tail| tail.len());
         let len = tail_len + received;
-        let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
+        let out = self.output.get_or_insert_with(|| bench.pool.take_output());
         let result = {
             let wire = bench.scratch.get_mut(..len).unwrap_or_default();
             if let (Some(tail), Some(front)) = (&self.tail, wire.get_mut(..tail_len)) {
                 front.copy_from_slice(tail);
             }
-            transport.receive(&mut Env::new(bench.now, &mut bench.pool, &mut out), wire)
+            transport.receive(&mut Env::new(bench.now, &mut bench.pool, out), wire)
         };
-        self.keep_output(out, bench);
+        self.drop_empty_output(bench);
         let consumed = result.map_err(Ending::Said)?.min(len);
         self.keep_tail(bench, consumed..len);
         let unread_max = bench.config.unread_bytes_max;
@@ -435,7 +434,8 @@ impl<T: Transport> Connection<T> {
                 _ => Ok(true),
             };
             let left = out.len();
-            self.keep_output(out, bench);
+            self.output = Some(out);
+            self.drop_empty_output(bench);
             result.map_err(Ending::Said)?;
             self.note_stall(bench, waiting, left);
             match written {

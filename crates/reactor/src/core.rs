@@ -13,7 +13,7 @@ use crate::connection::{Connection, Ending, Link, Next, Phase};
 use crate::current::ReactorId;
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 use crate::listener::{Listener, ListeningSocket};
-use crate::mailbox::{Inbox, Item, Mailbox};
+use crate::mailbox::{Inbox, Mail, Mailbox};
 use crate::options::{Dial, SocketOptions};
 use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
@@ -32,7 +32,7 @@ pub struct Core<T, L> {
     pub(crate) tasks: Tasks,
     pub(crate) inbox: Inbox<L>,
     /// Memory for the next swap with the inbox.
-    pub(crate) items: Vec<Item<L>>,
+    pub(crate) mail: Mail<L>,
     /// Connections that transmit and write at the end of this round.
     pub(crate) dirty: VecDeque<ConnectionKey>,
     /// Sockets that had more than fitted into their turn, or whose turns are long. Nothing else announces them: edges are told once.
@@ -176,12 +176,11 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     /// # Errors
     /// The connection has ended: here is the command back.
     pub fn command(&mut self, key: ConnectionKey, command: T::Command) -> Result<(), T::Command> {
-        let mut command = Some(command);
-        self.poke(key, |transport, env| match command.take() {
-            Some(command) => transport.on_command(env, command),
-            None => Ok(()),
-        });
-        command.map_or(Ok(()), Err)
+        if self.transport(key).is_none() {
+            return Err(command);
+        }
+        self.poke(key, |transport, env| transport.on_command(env, command));
+        Ok(())
     }
 
     /// Calls a connection's transport, at once, like [`command`](Self::command) does; `None` if the connection has ended, or ends
@@ -296,7 +295,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             timers: Timers::new(),
             tasks: Tasks::new(inbox.post()),
             inbox,
-            items: Vec::new(),
+            mail: Mail::new(),
             dirty: VecDeque::new(),
             again: VecDeque::new(),
             accepting: VecDeque::new(),
@@ -310,7 +309,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
 
     /// Whether somebody is ready to run: who has mail, a task, the end of a pipe.
     pub(crate) fn has_ready(&self) -> bool {
-        self.inbox.has_items() || self.has_ready_here()
+        self.inbox.has_mail() || self.has_ready_here()
     }
 
     /// Whether there is work on this thread, so that it must not sleep.

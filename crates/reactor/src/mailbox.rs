@@ -27,11 +27,7 @@ impl<L> Mailbox<L> {
     /// # Errors
     /// The reactor has ended: here is the letter back.
     pub fn try_send(&self, letter: L) -> Result<(), L> {
-        match self.shared.push(Item::Letter(letter)) {
-            None => Ok(()),
-            Some(Item::Letter(letter)) => Err(letter),
-            Some(Item::Wake(_)) => Ok(()),
-        }
+        self.shared.push(letter, |mail, letter| mail.letters.push(letter))
     }
 
     /// Whether the calling thread is inside of the reactor that this mailbox belongs to.
@@ -71,11 +67,21 @@ impl<L> fmt::Debug for Mailbox<L> {
     }
 }
 
-/// What a reactor finds in its mailbox.
-pub(crate) enum Item<L> {
-    Letter(L),
+/// What a reactor finds in its mailbox. Wake-ups, of which there are more, are kept apart, since letters are large.
+pub(crate) struct Mail<L> {
+    pub(crate) letters: Vec<L>,
     /// Each waker is in the mailbox at most once.
-    Wake(Arc<TaskWaker>),
+    pub(crate) wakes: Vec<Arc<TaskWaker>>,
+}
+
+impl<L> Mail<L> {
+    pub(crate) const fn new() -> Self {
+        Self { letters: Vec::new(), wakes: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.letters.is_empty() && self.wakes.is_empty()
+    }
 }
 
 /// What is behind a [`Waker`] made by a reactor: it puts itself into the reactor's mailbox, unless it is there already.
@@ -128,7 +134,7 @@ pub(crate) trait Post: Send + Sync {
 
 impl<L: Send> Post for Shared<L> {
     fn post(&self, waker: Arc<TaskWaker>) {
-        drop(self.push(Item::Wake(waker)));
+        drop(self.push(waker, |mail, waker| mail.wakes.push(waker)));
     }
 }
 
@@ -148,7 +154,7 @@ struct Shared<L> {
 }
 
 struct Queue<L> {
-    items: Vec<Item<L>>,
+    mail: Mail<L>,
     open: bool,
     /// Who is to be woken in place of a selector: the task of another event loop, which the parked reactor is part of.
     driver: Option<Waker>,
@@ -156,7 +162,7 @@ struct Queue<L> {
 
 impl<L> Inbox<L> {
     pub(crate) fn new(reactor: ReactorId, waker: mio::Waker) -> Self {
-        let queue = Mutex::new(Queue { items: Vec::new(), open: true, driver: None });
+        let queue = Mutex::new(Queue { mail: Mail::new(), open: true, driver: None });
         let (filled, parked) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { queue, filled, parked, waker, reactor }) }
     }
@@ -166,16 +172,16 @@ impl<L> Inbox<L> {
     }
 
     /// Whether something lies in the mailbox: a hint, which may be late by the time a store takes to be seen.
-    pub(crate) fn has_items(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         self.shared.filled.load(Ordering::Relaxed)
     }
 
-    /// Takes everything out, into `items`, which must be empty and whose memory the mailbox goes on with.
-    pub(crate) fn swap(&self, items: &mut Vec<Item<L>>) {
-        debug_assert!(items.is_empty());
-        if self.has_items() {
+    /// Takes everything out, into `mail`, which must be empty and whose memory the mailbox goes on with.
+    pub(crate) fn swap(&self, mail: &mut Mail<L>) {
+        debug_assert!(mail.is_empty());
+        if self.has_mail() {
             let mut queue = self.shared.lock();
-            std::mem::swap(&mut queue.items, items);
+            std::mem::swap(&mut queue.mail, mail);
             self.shared.filled.store(false, Ordering::Relaxed);
         }
     }
@@ -199,7 +205,7 @@ impl<L> Inbox<L> {
                 _ => false,
             };
             let earlier = if is_kept { None } else { std::mem::replace(&mut queue.driver, driver.cloned()) };
-            (queue.items.is_empty(), earlier)
+            (queue.mail.is_empty(), earlier)
         };
         // Not under the lock: a waker is foreign code.
         drop(earlier);
@@ -216,13 +222,13 @@ impl<L> Inbox<L> {
 
     /// No more is taken in; what lies there is dropped.
     pub(crate) fn close(&self) {
-        let items = {
+        let mail = {
             let mut queue = self.shared.lock();
             queue.open = false;
-            std::mem::take(&mut queue.items)
+            std::mem::replace(&mut queue.mail, Mail::new())
         };
         // Not under the lock: what is dropped may send.
-        drop(items);
+        drop(mail);
     }
 }
 
@@ -233,21 +239,21 @@ impl<L: Send + 'static> Inbox<L> {
 }
 
 impl<L> Shared<L> {
-    /// Puts an item in, and wakes the reactor if it sleeps; gives the item back if the reactor has ended.
-    fn push(&self, item: Item<L>) -> Option<Item<L>> {
+    /// Puts an item in, as `put` does it, and wakes the reactor if it sleeps; gives the item back if the reactor has ended.
+    fn push<I>(&self, item: I, put: impl FnOnce(&mut Mail<L>, I)) -> Result<(), I> {
         {
             let mut queue = self.lock();
             if !queue.open {
-                return Some(item);
+                return Err(item);
             }
-            queue.items.push(item);
+            put(&mut queue.mail, item);
             self.filled.store(true, Ordering::Relaxed);
         }
         // Of a burst, only the one who takes the flag down makes the system call.
         if self.parked.load(Ordering::SeqCst) && self.parked.swap(false, Ordering::SeqCst) {
             self.wake();
         }
-        None
+        Ok(())
     }
 
     fn wake(&self) {
@@ -291,7 +297,7 @@ mod tests {
         inbox.mailbox().send(1);
         assert_eq!(inbox.mailbox(), inbox.mailbox());
         assert_ne!(inbox.mailbox(), new_inbox().1.mailbox());
-        assert!(inbox.has_items());
+        assert!(inbox.has_mail());
         assert_eq!(wake_ups(&mut poll), 0);
     }
 
@@ -304,11 +310,10 @@ mod tests {
             assert_eq!(wake_ups(&mut poll), usize::from(letter == 0));
         }
         inbox.unpark();
-        let mut items = Vec::new();
-        inbox.swap(&mut items);
-        let letters = items.iter().map(|item| if let Item::Letter(letter) = item { *letter } else { 999 });
-        assert!(letters.eq(0..100));
-        assert!(!inbox.has_items());
+        let mut mail = Mail::new();
+        inbox.swap(&mut mail);
+        assert!(mail.letters.iter().copied().eq(0..100));
+        assert!(!inbox.has_mail());
     }
 
     #[test]
@@ -327,17 +332,15 @@ mod tests {
         waker.wake_by_ref();
         Waker::clone(&waker).wake();
         waker.wake_by_ref();
-        let mut items = Vec::new();
-        inbox.swap(&mut items);
-        assert_eq!(items.len(), 1);
-        for item in items.drain(..) {
-            if let Item::Wake(task) = item {
-                task.dequeued();
-            }
+        let mut mail = Mail::new();
+        inbox.swap(&mut mail);
+        assert_eq!(mail.wakes.len(), 1);
+        for task in mail.wakes.drain(..) {
+            task.dequeued();
         }
         waker.wake();
-        inbox.swap(&mut items);
-        assert_eq!(items.len(), 1);
+        inbox.swap(&mut mail);
+        assert_eq!(mail.wakes.len(), 1);
     }
 
     #[test]
@@ -357,7 +360,7 @@ mod tests {
         assert!(woken.0.load(Ordering::SeqCst));
         assert_eq!(wake_ups(&mut poll), 0);
         // Once it drives itself again, its selector is what is woken.
-        inbox.swap(&mut Vec::new());
+        inbox.swap(&mut Mail::new());
         assert!(inbox.park());
         inbox.mailbox().send(2);
         assert_eq!(wake_ups(&mut poll), 1);
@@ -371,8 +374,8 @@ mod tests {
         inbox.close();
         assert!(mailbox.is_closed());
         assert_eq!(mailbox.try_send(2), Err(2));
-        let mut items = Vec::new();
-        inbox.swap(&mut items);
-        assert!(items.is_empty());
+        let mut mail = Mail::new();
+        inbox.swap(&mut mail);
+        assert!(mail.is_empty());
     }
 }

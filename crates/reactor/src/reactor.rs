@@ -16,7 +16,7 @@ use crate::core::{Core, Ended, Root, Source};
 use crate::current::Entered;
 use crate::keys::{ConnectionKey, ListenerKey};
 use crate::listener::{ACCEPTS_MAX, Accepted};
-use crate::mailbox::{Item, Mailbox, Target, TaskWaker};
+use crate::mailbox::{Mail, Mailbox, Target, TaskWaker};
 use crate::socket::Socket;
 use crate::timers::Due;
 
@@ -29,8 +29,11 @@ const ROUNDS_MAX: usize = 16;
 /// How many turns in a row may go to the future of `block_on` before the sockets are looked at.
 const ROOT_TURNS_MAX: usize = 16;
 
-/// The inbox keeps memory for so many letters between bursts.
-const ITEMS_KEPT_MAX: usize = 16 * 1024;
+/// The inbox keeps memory for so many letters, and so many wake-ups, between bursts.
+const MAIL_KEPT_MAX: usize = 16 * 1024;
+
+/// So many letters, or wake-ups, are taken to come at one time: to look at the clock costs as much as a small one of them.
+const ITEMS_A_TICK: usize = 16;
 
 /// What happens around the connections of a reactor. All methods are called on the reactor's thread, none from inside another.
 pub trait Host: Sized {
@@ -209,36 +212,43 @@ impl<H: Host> Reactor<H> {
         worked | self.fire_timers()
     }
 
-    /// Opens all letters that are there, and passes on all wake-ups; `false` if there are none.
+    /// Passes on all wake-ups that are there, and opens all letters; `false` if there are none.
     fn open_mail(&mut self) -> bool {
-        let mut items = std::mem::take(&mut self.core.items);
-        self.core.inbox.swap(&mut items);
-        let some = !items.is_empty();
-        for item in items.drain(..) {
-            match item {
-                Item::Letter(letter) => {
-                    self.core.bench.tick();
-                    self.host.on_letter(&mut self.core, letter);
-                }
-                Item::Wake(waker) => {
-                    waker.dequeued();
-                    match waker.target {
-                        Target::Connection(key, task) => {
-                            self.core.bench.tick();
-                            self.core.wake(key, task);
-                        }
-                        // Those only take note.
-                        Target::Local(index) => self.core.tasks.wake(index),
-                        Target::Root if self.core.root == Root::Absent => {}
-                        Target::Root => self.core.root = Root::Woken,
-                    }
-                }
-            }
+        if !self.core.inbox.has_mail() {
+            return false;
         }
-        if items.capacity() <= ITEMS_KEPT_MAX {
-            self.core.items = items;
+        let mut mail = std::mem::replace(&mut self.core.mail, Mail::new());
+        self.core.inbox.swap(&mut mail);
+        let some = !mail.is_empty();
+        for (number, waker) in mail.wakes.drain(..).enumerate() {
+            self.tick_now_and_then(number);
+            self.pass_on(&waker);
         }
+        for (number, letter) in mail.letters.drain(..).enumerate() {
+            self.tick_now_and_then(number);
+            self.host.on_letter(&mut self.core, letter);
+        }
+        mail.wakes.shrink_to(MAIL_KEPT_MAX);
+        mail.letters.shrink_to(MAIL_KEPT_MAX);
+        self.core.mail = mail;
         some
+    }
+
+    fn pass_on(&mut self, waker: &TaskWaker) {
+        waker.dequeued();
+        match waker.target {
+            Target::Connection(key, task) => self.core.wake(key, task),
+            // Those only take note.
+            Target::Local(index) => self.core.tasks.wake(index),
+            Target::Root if self.core.root == Root::Absent => {}
+            Target::Root => self.core.root = Root::Woken,
+        }
+    }
+
+    fn tick_now_and_then(&mut self, number: usize) {
+        if number.is_multiple_of(ITEMS_A_TICK) {
+            self.core.bench.tick();
+        }
     }
 
     /// Everything that was poked transmits and writes, once.
@@ -320,7 +330,7 @@ impl<H: Host> Reactor<H> {
         let until = start + timeout.map_or(busy, |timeout| timeout.min(busy));
         loop {
             self.poll(Some(Duration::ZERO))?;
-            if !self.events.is_empty() || self.core.inbox.has_items() {
+            if !self.events.is_empty() || self.core.inbox.has_mail() {
                 return Ok(true);
             }
             if clock() >= until {

@@ -12,7 +12,7 @@ use fulmar_reactor::{Lone, clock};
 
 use super::{Duplex, Streaming, Upload};
 use crate::call::cell::CellState;
-use crate::call::{CallCell, CellShape, CellShelf, Inbound};
+use crate::call::{CallCell, CellShape, CellShelf};
 use crate::client::endpoint::{ClientEndpoint, Command, NO_SETTINGS};
 use crate::client::resolve::unresolved;
 use crate::client::target::Target;
@@ -53,7 +53,6 @@ pub struct Channel {
     connection: Option<Connection>,
     cells: CellShelf,
     shelf: Arc<MetadataShelf>,
-    queue: Inbound,
     chain: Chain,
 }
 
@@ -98,7 +97,6 @@ impl Channel {
             connection: None,
             cells: CellShelf::default(),
             shelf: Arc::default(),
-            queue: Inbound::default(),
             chain,
         };
         let connect_by = clock().saturating_add(channel.config().connect_timeout);
@@ -210,8 +208,8 @@ impl Channel {
     ) -> Result<Arc<CallCell>, Status> {
         refuse_on_reactor("a blocking call")?;
         let extensions = std::mem::take(&mut context.extensions);
-        let cell = self.cells.take();
-        let prepared = calls::prepare(&cell, path, context, shape, &self.spec);
+        let mut cell = self.cells.take();
+        let prepared = calls::prepare(&mut cell, path, &mut context, shape, &self.spec);
         if let Err(status) = prepared {
             self.give_cell(cell);
             return Err(status);
@@ -220,7 +218,7 @@ impl Channel {
             pass_blocking(&self.chain, path, extensions, &cell).map_err(|status| cell.fail(status))?;
         }
         let encoded = match only {
-            Some(message) => cell.encode_whole(message, self.send_message_bytes_max()),
+            Some(message) => CallCell::encode_whole(&mut cell, message, self.send_message_bytes_max()),
             None => Ok(()),
         };
         let started = encoded.and_then(|()| self.start(PendingCall::call(cell.clone())));
@@ -380,9 +378,9 @@ impl Channel {
     }
 
     /// Waits for the end of a call that has one reply.
-    pub(super) fn reply<Resp: Payload>(&mut self, cell: Arc<CallCell>) -> Result<Response<Resp>, Status> {
+    pub(super) fn reply<Resp: Payload>(&mut self, mut cell: Arc<CallCell>) -> Result<Response<Resp>, Status> {
         self.wait(&cell, CellState::check_end);
-        let response = reply::take_single(&cell, &self.shelf, &mut self.queue);
+        let response = reply::take_single(&mut cell, &self.shelf);
         self.give_cell(cell);
         response
     }

@@ -159,12 +159,11 @@ impl<'c, Req: Payload, Resp: Payload> Upload<'c, Req, Resp> {
     ///
     /// # Errors
     /// The status of a call that failed; `UNIMPLEMENTED` when the server did not answer with exactly one message.
-    pub fn finish(self) -> Result<Response<Resp>, Status> {
+    pub fn finish(mut self) -> Result<Response<Resp>, Status> {
         refuse_on_reactor("finishing a blocking call")?;
         self.cell.end_outbound();
         self.channel.wait(&self.cell, CellState::check_end);
-        let mut queue = crate::call::Inbound::default();
-        crate::client::reply::take_single(&self.cell, self.channel.shelf(), &mut queue)
+        crate::client::reply::take_single(&mut self.cell, self.channel.shelf())
     }
 }
 

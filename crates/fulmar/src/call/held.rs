@@ -1,6 +1,6 @@
 //! A handle's hold on the cell of its call.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::CallCell;
@@ -27,5 +27,11 @@ impl Deref for HeldCell {
 
     fn deref(&self) -> &Arc<CallCell> {
         self.0.as_ref().expect("a handle's cell is taken only while the handle is dropped")
+    }
+}
+
+impl DerefMut for HeldCell {
+    fn deref_mut(&mut self) -> &mut Arc<CallCell> {
+        self.0.as_mut().expect("a handle's cell is taken only while the handle is dropped")
     }
 }

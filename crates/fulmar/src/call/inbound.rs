@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use fulmar_base::{Block, Pool};
-use fulmar_grpc::Body;
+use fulmar_grpc::{Arena, Body};
 
 use crate::payload::PREFIX_LEN;
 
@@ -29,7 +29,8 @@ const WAS_COMPRESSED: u32 = 1 << 31;
 
 /// A queue of whole messages, in the order of their arrival.
 ///
-/// The connection fills one in the call's cell; the reader swaps it against its own emptied one and decodes without a lock.
+/// The connection fills one in the call's cell; the reader swaps it against its own emptied one and decodes without a lock. What a
+/// reader needs for that, it has with its queue.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     /// Small messages with their heads, one behind the other, and heads of large ones; those before `read` have been taken.
@@ -39,6 +40,14 @@ pub(crate) struct Inbound {
     blocks: VecDeque<Block>,
     /// Blocks whose messages were taken: the connection gives them back to its pool.
     used: Vec<Block>,
+    /// What `bytes` fields are decoded into. One that is in use stays with the reader.
+    arena: Arena,
+    /// Bytes of messages taken, prefixes included, that the cell has not heard of …
+    pub(super) taken_bytes: usize,
+    /// … and how many of them the connection is told of at once.
+    pub(super) release_bytes: usize,
+    /// The messages are shown to interceptors.
+    pub(super) is_shown: bool,
     /// Whether the message taken last was compressed.
     last_was_compressed: bool,
     /// How often in a row the queue was emptied of less than a quarter of what it has memory for.
@@ -78,7 +87,7 @@ impl Inbound {
 
     /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
     /// Returns what `read` made of it and the message's length in bytes.
-    pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<(R, usize)> {
+    pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8], &mut Arena) -> R) -> Option<(R, usize)> {
         let head = u32::from_ne_bytes(*self.bytes.get(self.read..)?.first_chunk::<HEAD_LEN>()?);
         let length = head & !WAS_COMPRESSED;
         self.last_was_compressed = head & WAS_COMPRESSED != 0;
@@ -86,11 +95,11 @@ impl Inbound {
         let taken = if length == IN_A_BLOCK {
             self.used.push(self.blocks.pop_front()?);
             let block = self.used.last().map_or(&[][..], |block| block);
-            (read(block), block.len())
+            (read(block, &mut self.arena), block.len())
         } else {
             let start = self.read;
             self.read += length as usize;
-            (read(&self.bytes[start..self.read]), length as usize)
+            (read(&self.bytes[start..self.read], &mut self.arena), length as usize)
         };
         if self.is_empty() {
             self.reset_bytes();
@@ -104,6 +113,11 @@ impl Inbound {
         head.is_some_and(|head| u32::from_ne_bytes(*head) & WAS_COMPRESSED != 0)
     }
 
+    /// Whether the messages are shown to interceptors.
+    pub(crate) const fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+
     /// Whether the message taken last was compressed.
     pub(crate) const fn last_was_compressed(&self) -> bool {
         self.last_was_compressed
@@ -112,15 +126,34 @@ impl Inbound {
     /// Forgets every message; their blocks wait to be given back. Returns their bytes, prefixes included.
     pub(crate) fn discard(&mut self) -> usize {
         let mut bytes = 0;
-        while let Some(((), length)) = self.take(|_| ()) {
+        while let Some(((), length)) = self.take(|_, _| ()) {
             bytes += PREFIX_LEN + length;
         }
         bytes
     }
 
-    /// Takes over the blocks that `other` is done with.
-    pub(crate) fn adopt_used(&mut self, other: &mut Self) {
-        self.used.append(&mut other.used);
+    /// Hands what there is to the emptied queue of a reader, against the memory that this one is done with.
+    pub(super) fn hand_over(&mut self, queue: &mut Self) {
+        std::mem::swap(&mut self.bytes, &mut queue.bytes);
+        std::mem::swap(&mut self.read, &mut queue.read);
+        std::mem::swap(&mut self.spacious, &mut queue.spacious);
+        if !self.blocks.is_empty() {
+            std::mem::swap(&mut self.blocks, &mut queue.blocks);
+        }
+        if !queue.used.is_empty() {
+            self.used.append(&mut queue.used);
+        }
+        if queue.arena.is_new() {
+            std::mem::swap(&mut self.arena, &mut queue.arena);
+        }
+    }
+
+    /// Takes over what a reader that leaves is done with.
+    pub(crate) fn adopt_used(&mut self, queue: &mut Self) {
+        self.used.append(&mut queue.used);
+        if !queue.arena.is_new() {
+            self.arena = std::mem::take(&mut queue.arena);
+        }
     }
 
     /// Gives the blocks of taken messages back.
@@ -135,6 +168,8 @@ impl Inbound {
         self.discard();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.last_was_compressed = false;
+        self.is_shown = false;
+        (self.taken_bytes, self.release_bytes) = (0, 0);
         self.blocks.shrink_to(KEPT_BLOCKS_MAX);
         self.used.shrink_to(KEPT_BLOCKS_MAX);
     }
@@ -142,7 +177,10 @@ impl Inbound {
     /// How much memory the queue holds on to, blocks that wait to be given back included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().chain(&self.used).map(Block::capacity).sum();
-        self.bytes.capacity() + (self.blocks.capacity() + self.used.capacity()) * size_of::<Block>() + blocks
+        self.bytes.capacity()
+            + (self.blocks.capacity() + self.used.capacity()) * size_of::<Block>()
+            + blocks
+            + self.arena.retained_bytes()
     }
 
     /// Keeps the memory of large bursts while they come now and then.
@@ -162,6 +200,14 @@ impl Inbound {
 mod tests {
     use super::*;
 
+    fn copied(message: &[u8], _: &mut Arena) -> Vec<u8> {
+        message.to_vec()
+    }
+
+    fn length(message: &[u8], _: &mut Arena) -> usize {
+        message.len()
+    }
+
     #[test]
     fn messages_come_out_in_order_and_an_empty_one_is_a_message() {
         let mut pool = Pool::new();
@@ -173,14 +219,14 @@ mod tests {
         inbound.push(Body::Block(large), true, &mut pool);
         inbound.push(Body::Lent(b"last"), false, &mut pool);
 
-        assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"first".to_vec(), 5)));
+        assert_eq!(inbound.take(copied), Some((b"first".to_vec(), 5)));
         assert!(!inbound.last_was_compressed());
-        assert_eq!(inbound.take(<[u8]>::to_vec), Some((Vec::new(), 0)));
+        assert_eq!(inbound.take(copied), Some((Vec::new(), 0)));
         assert!(inbound.last_was_compressed());
-        assert_eq!(inbound.take(<[u8]>::len), Some((COPIED_MAX + 1, COPIED_MAX + 1)));
+        assert_eq!(inbound.take(length), Some((COPIED_MAX + 1, COPIED_MAX + 1)));
         assert!(inbound.last_was_compressed());
-        assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"last".to_vec(), 4)));
-        assert_eq!(inbound.take(<[u8]>::len), None);
+        assert_eq!(inbound.take(copied), Some((b"last".to_vec(), 4)));
+        assert_eq!(inbound.take(length), None);
         assert_eq!(
             (pool.outstanding(), inbound.used.len()),
             (0, 1),
@@ -205,13 +251,13 @@ mod tests {
             inbound.memory_bytes()
         );
         for index in 0..count {
-            assert_eq!(inbound.take(<[u8]>::len), Some((index % 4, index % 4)));
+            assert_eq!(inbound.take(length), Some((index % 4, index % 4)));
         }
-        assert!(inbound.take(<[u8]>::len).is_none() && inbound.is_empty());
+        assert!(inbound.take(length).is_none() && inbound.is_empty());
         for _ in 0..255 {
             assert!(inbound.memory_bytes() > KEPT_BYTES_MAX, "the next burst may be as large");
             inbound.push(Body::Lent(b"small"), false, &mut pool);
-            assert_eq!(inbound.take(<[u8]>::len), Some((5, 5)));
+            assert_eq!(inbound.take(length), Some((5, 5)));
         }
         assert!(inbound.memory_bytes() <= KEPT_BYTES_MAX, "what is not needed any longer is freed");
     }
@@ -224,6 +270,6 @@ mod tests {
         small.extend_from_slice(b"small");
         inbound.push(Body::Block(small), false, &mut pool);
         assert_eq!(pool.outstanding(), 0);
-        assert_eq!(inbound.take(<[u8]>::to_vec), Some((b"small".to_vec(), 5)));
+        assert_eq!(inbound.take(copied), Some((b"small".to_vec(), 5)));
     }
 }

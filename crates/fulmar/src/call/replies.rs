@@ -37,8 +37,7 @@ impl<T: Payload> Replies<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_with(&mut self, message: &T, compress: Compress) -> Result<(), Status> {
-        poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, compress, self.message_bytes_max)
+        poll_fn(|cx| self.cell.poll_send(cx, message, compress, self.message_bytes_max)).await
     }
 
     /// Sends a message that was encoded before, as [`send`](Self::send).
@@ -46,8 +45,7 @@ impl<T: Payload> Replies<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
-        poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, Compress::Default, self.message_bytes_max)
+        poll_fn(|cx| self.cell.poll_send(cx, message, Compress::Default, self.message_bytes_max)).await
     }
 
     /// Sends one message if that takes no waiting; false, and nothing sent, while the client is slow.

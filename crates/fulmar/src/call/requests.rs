@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use fulmar_grpc::{Compress, MetadataMap, Status};
 
-use super::{CallCell, HeldCell, Inbound, Streaming};
+use super::cell::Guess;
+use super::{CallCell, HeldCell, Streaming};
 use crate::Response;
 use crate::client::reply;
 use crate::encoded::Encoded;
@@ -40,8 +41,7 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_with(&mut self, message: &T, compress: Compress) -> Result<(), Status> {
-        poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, compress, self.message_bytes_max)
+        poll_fn(|cx| self.cell.poll_send(cx, message, compress, self.message_bytes_max)).await
     }
 
     /// Sends a message that was encoded before, as [`send`](Self::send).
@@ -49,8 +49,7 @@ impl<T: Payload> Requests<T> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_encoded(&mut self, message: &Encoded<T>) -> Result<(), Status> {
-        poll_fn(|cx| self.cell.poll_room(cx)).await?;
-        self.cell.send(message, Compress::Default, self.message_bytes_max)
+        poll_fn(|cx| self.cell.poll_send(cx, message, Compress::Default, self.message_bytes_max)).await
     }
 
     /// Sends one message if that takes no waiting; false, and nothing sent, while the server is slow.
@@ -183,9 +182,10 @@ impl<Req: Payload, Resp: Payload> Upload<Req, Resp> {
         }
         self.requests.finished = true;
         let waiting = CancelOnDrop { cell: &self.requests.cell };
-        poll_fn(|cx| waiting.cell.poll_end(cx)).await;
+        let mut guess = Guess::Pending;
+        poll_fn(|cx| waiting.cell.poll_end(cx, guess.next())).await;
         std::mem::forget(waiting);
-        let response = reply::take_single(&self.requests.cell, self.channel.shelf(), &mut Inbound::default());
+        let response = reply::take_single(&mut self.requests.cell, self.channel.shelf());
         if let Some(cell) = self.requests.cell.take() {
             self.channel.give_cell(cell);
         }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use fulmar_grpc::{MetadataMap, Status};
 
-use super::cell::Arrived;
+use super::cell::{Arrived, Guess};
 use super::{CallCell, HeldCell, Inbound, Side};
 use crate::client::Channel;
 use crate::payload::{Payload, decode};
@@ -75,47 +75,48 @@ impl<T: Payload> Streaming<T> {
         if self.ended {
             return Ok(false);
         }
-        let arrived = poll_fn(|cx| self.cell.poll_inbound(cx, &mut self.queue)).await;
+        let mut guess = Guess::Pending;
+        let arrived = poll_fn(|cx| self.cell.poll_inbound(cx, guess.next(), &mut self.queue)).await;
         self.filled(arrived)
     }
 
     /// Takes what the cell answered. False is the end.
-    pub(crate) fn filled(&mut self, arrived: Result<Arrived, Status>) -> Result<bool, Status> {
-        if matches!(arrived, Ok(Arrived::Messages)) {
-            return Ok(true);
-        }
+    #[inline]
+    pub(crate) fn filled(&mut self, arrived: Arrived) -> Result<bool, Status> {
+        if arrived == Arrived::Messages { Ok(true) } else { self.end().map(|()| false) }
+    }
+
+    /// There are no more messages.
+    fn end(&mut self) -> Result<(), Status> {
         self.ended = true;
         let mut state = self.cell.lock();
+        // A handler's call goes on when its client has half-closed.
+        let ended = state.status.as_ref().filter(|status| !status.is_ok()).cloned().map_or(Ok(()), Err);
         std::mem::swap(&mut self.trailers, &mut state.trailers_in);
         let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
         drop(state);
         match hooks {
-            None => arrived.map(|_| false),
+            None => ended,
             Some(hooks) => {
-                let mut status = arrived.err().unwrap_or_default();
+                let mut status = ended.err().unwrap_or_default();
                 hooks.finish(&mut status, &mut self.trailers);
-                if status.is_ok() { Ok(false) } else { Err(status) }
+                if status.is_ok() { Ok(()) } else { Err(status) }
             }
         }
     }
 
     /// Decodes the oldest message of the queue. False when there is none.
     pub(crate) fn decode_next(&mut self, message: &mut T) -> Result<bool, Status> {
-        let mut state = self.cell.lock();
-        let (mut arena, hooks) = (std::mem::take(&mut state.arena), state.hooks.clone());
-        drop(state);
         let cell = &self.cell;
-        let taken = self.queue.take(|body| {
+        let hooks = if self.queue.is_shown() { cell.lock().hooks.clone() } else { None };
+        let taken = self.queue.take(|body, arena| {
             if let Some(hooks) = &hooks {
                 cell.show_message(hooks, body)?;
             }
-            decode(message, body, &mut arena)
+            decode(message, body, arena)
         });
-        let Some((decoded, length)) = taken else {
-            self.cell.lock().arena = arena;
-            return Ok(false);
-        };
-        self.cell.taken(length, arena);
+        let Some((decoded, length)) = taken else { return Ok(false) };
+        self.cell.taken(&mut self.queue, length);
         if let Err(mut status) = decoded {
             self.ended = true;
             if hooks.is_some_and(|hooks| hooks.side() == Side::Caller) {

@@ -9,8 +9,8 @@ use fulmar_grpc::encoding::PeerAccepts;
 use fulmar_reactor::clock;
 
 use super::{Channel, ChannelSpec, PendingCall, reply};
-use crate::call::cell::CellState;
-use crate::call::{CallCell, CellShape, Duplex, Inbound, Requests, Side, Streaming, Upload};
+use crate::call::cell::{CellState, Guess};
+use crate::call::{CallCell, CellShape, Duplex, Requests, Side, Streaming, Upload};
 use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::payload::Payload;
@@ -33,15 +33,16 @@ impl Channel {
     ) -> Result<Response<Resp>, Status> {
         let (message, mut context) = request.into_request().into_message_and_context();
         let extensions = std::mem::take(&mut context.extensions);
-        let cell = self.prepare(path, context, CellShape::WholeCall)?;
+        let mut cell = self.prepare(path, context, CellShape::WholeCall)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
         }
-        self.send_whole(&cell, &message)?;
+        self.send_whole(&mut cell, &message)?;
         let mut running = Running { cell: Some(cell), channel: self };
-        poll_fn(|cx| running.poll_end(cx)).await;
-        let response = match &running.cell {
-            Some(cell) => reply::take_single(cell, self.shelf(), &mut Inbound::default()),
+        let mut guess = Guess::Pending;
+        poll_fn(|cx| running.poll_end(cx, guess.next())).await;
+        let response = match &mut running.cell {
+            Some(cell) => reply::take_single(cell, self.shelf()),
             None => Err(Status::internal("the call was polled after its end")),
         };
         running.give_back();
@@ -59,11 +60,11 @@ impl Channel {
     ) -> Result<Response<Streaming<Resp>>, Status> {
         let (message, mut context) = request.into_request().into_message_and_context();
         let extensions = std::mem::take(&mut context.extensions);
-        let cell = self.prepare(path, context, CellShape::EachMessage)?;
+        let mut cell = self.prepare(path, context, CellShape::EachMessage)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
         }
-        self.send_whole(&cell, &message)?;
+        self.send_whole(&mut cell, &message)?;
         let replies = Streaming::new(cell, Some(self.clone()));
         if let Err(status) = poll_fn(|cx| replies.cell().poll_metadata(cx)).await {
             return Err(replies.cell().fail(status));
@@ -116,15 +117,20 @@ impl Channel {
     }
 
     /// Encodes the only message of a call and sends both on their way.
-    fn send_whole<Req: Payload>(&self, cell: &Arc<CallCell>, message: &Req) -> Result<(), Status> {
-        cell.encode_whole(message, self.config().grpc.send_message_bytes_max)
+    fn send_whole<Req: Payload>(&self, cell: &mut Arc<CallCell>, message: &Req) -> Result<(), Status> {
+        CallCell::encode_whole(cell, message, self.config().grpc.send_message_bytes_max)
             .and_then(|()| self.submit(PendingCall::call(cell.clone())))
             .map_err(|status| cell.fail(status))
     }
 
-    fn prepare(&self, path: &str, context: CallContext, shape: CellShape) -> Result<Arc<CallCell>, Status> {
-        let cell = self.take_cell();
-        match prepare(&cell, path, context, shape, self.spec()) {
+    fn prepare(
+        &self,
+        path: &str,
+        mut context: CallContext,
+        shape: CellShape,
+    ) -> Result<Arc<CallCell>, Status> {
+        let mut cell = self.take_cell();
+        match prepare(&mut cell, path, &mut context, shape, self.spec()) {
             Ok(()) => Ok(cell),
             Err(status) => {
                 self.give_cell(cell);
@@ -140,24 +146,21 @@ impl Channel {
 /// `DEADLINE_EXCEEDED` for a call that has no time at all: nothing is sent for it, and no connection is made. `INTERNAL` for one that
 /// asks for an encoding that the channel does not know.
 pub(crate) fn prepare(
-    cell: &CallCell,
+    cell: &mut Arc<CallCell>,
     path: &str,
-    context: CallContext,
+    context: &mut CallContext,
     shape: CellShape,
     spec: &ChannelSpec,
 ) -> Result<(), Status> {
     let span = CallSpan::of_caller(path, spec.authority());
-    let mut state = cell.lock();
-    let written = write(&mut state, path, context, shape, spec);
+    let state = CallCell::alone(cell).expect("a shelf gives cells that nobody else holds");
+    let written = write(state, path, context, shape, spec);
     match &written {
         Ok(()) => {
             state.link = span.link();
             state.span = span;
         }
-        Err(status) => {
-            drop(state);
-            span.end(status.code());
-        }
+        Err(status) => span.end(status.code()),
     }
     written
 }
@@ -165,7 +168,7 @@ pub(crate) fn prepare(
 fn write(
     state: &mut CellState,
     path: &str,
-    mut context: CallContext,
+    context: &mut CallContext,
     shape: CellShape,
     spec: &ChannelSpec,
 ) -> Result<(), Status> {
@@ -192,9 +195,9 @@ struct Running<'c> {
 }
 
 impl Running<'_> {
-    fn poll_end(&mut self, cx: &Context<'_>) -> Poll<()> {
+    fn poll_end(&mut self, cx: &Context<'_>, guess: Guess) -> Poll<()> {
         match &self.cell {
-            Some(cell) => cell.poll_end(cx),
+            Some(cell) => cell.poll_end(cx, guess),
             None => Poll::Ready(()),
         }
     }

@@ -146,8 +146,7 @@ impl ClientEndpoint {
 
     /// Begins a call. Gives it back when it must wait for a stream.
     fn start_now(&mut self, env: &mut Env<'_>, pending: PendingCall) -> Result<(), PendingCall> {
-        let cell = pending.cell();
-        let state = cell.lock();
+        let mut state = pending.cell().lock();
         let ended = if pending.is_probe() {
             Some(Status::default())
         } else if state.cancelled {
@@ -175,24 +174,15 @@ impl ClientEndpoint {
         } else {
             self.grpc.start(env, start, None, false)
         };
-        drop(state);
-        match started {
-            Ok(key) => self.started(env, key, pending.take(), whole),
-            Err(error) => return self.not_started(pending, &error),
-        }
-        Ok(())
-    }
-
-    fn started(&mut self, env: &mut Env<'_>, key: CallKey, cell: Arc<CallCell>, whole: bool) {
+        let key = match started {
+            Ok(key) => key,
+            Err(error) => {
+                drop(state);
+                return self.not_started(pending, &error);
+            }
+        };
         let index = key.index();
-        if self.calls.len() <= index {
-            self.calls.resize_with(index + 1, || None);
-            self.doors.resize_with(index + 1, || None);
-        }
-        if self.doors[index].is_none() {
-            self.doors[index] = (self.make_door)(TaskId(index as u64));
-        }
-        let mut state = cell.lock();
+        self.reserve(index);
         state.set_window(self.spec.config.grpc.http2.stream_window_bytes);
         state.door.clone_from(&self.doors[index]);
         state.slot = Some(index);
@@ -203,9 +193,21 @@ impl ClientEndpoint {
         // The caller may have knocked where there was no door yet.
         let must_look = !whole || state.knocked;
         drop(state);
-        self.calls[index] = Some(Call { key, cell });
+        self.calls[index] = Some(Call { key, cell: pending.take() });
         if must_look {
             self.look(env, index);
+        }
+        Ok(())
+    }
+
+    /// Makes a place and a door for a call.
+    fn reserve(&mut self, index: usize) {
+        if self.calls.len() <= index {
+            self.calls.resize_with(index + 1, || None);
+            self.doors.resize_with(index + 1, || None);
+        }
+        if self.doors[index].is_none() {
+            self.doors[index] = (self.make_door)(TaskId(index as u64));
         }
     }
 

@@ -134,7 +134,7 @@ impl PlacedCalls {
         let (method, arena) = router.method_and_arena(call.order.method);
         let was_compressed = self.queue.next_was_compressed();
         let _span = call.order.span.enter();
-        let taken = self.queue.take(|body| method.on_message(call.slot, body, was_compressed, arena));
+        let taken = self.queue.take(|body, _| method.on_message(call.slot, body, was_compressed, arena));
         // Its block is given back by the connection.
         std::mem::swap(&mut call.cell.lock().inbound, &mut self.queue);
         taken.map_or(Ok(()), |(taken, _)| taken)

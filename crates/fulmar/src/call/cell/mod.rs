@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use fulmar_base::Instant;
-use fulmar_grpc::{Arena, Code, Compress, Compression, MetadataMap, Status};
+use fulmar_grpc::{Code, Compress, Compression, MetadataMap, Status};
 
 use super::Inbound;
 use super::shelf::Counted;
@@ -24,7 +24,7 @@ use crate::client::GivenUp;
 use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
-use crate::payload::{PREFIX_LEN, Payload};
+use crate::payload::{PREFIX_LEN, Payload, encode_framed};
 use crate::server::Order;
 use crate::trace::{CallSpan, Link};
 
@@ -136,7 +136,6 @@ pub(crate) struct CellState {
     pub(crate) attempts: u32,
     /// How often the call was moved to another connection without having been begun.
     pub(crate) moves: u32,
-    pub(crate) arena: Arena,
 }
 
 /// A call's place in a queue.
@@ -175,13 +174,29 @@ impl IntoIterator for Ended {
     }
 }
 
+/// What is most likely to come of asking a cell. A wrong guess costs a little more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guess {
+    Ready,
+    Pending,
+}
+
+impl Guess {
+    /// The first time, there is something to wait for; when woken, it is there.
+    pub(crate) fn next(&mut self) -> Self {
+        std::mem::replace(self, Self::Ready)
+    }
+}
+
 /// What a reader finds.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// The reader's queue holds messages.
     Messages,
     /// No more messages: the call goes on (handler) or is over (caller).
     End,
+    /// No more messages, and the call has failed with the status in the cell.
+    Failed,
 }
 
 impl CallCell {
@@ -194,6 +209,12 @@ impl CallCell {
         lock(&self.state)
     }
 
+    /// The state of a cell that nobody else holds: user code may run over it, as there is nothing to lock.
+    pub(crate) fn alone(cell: &mut Arc<Self>) -> Option<&mut CellState> {
+        let only = Arc::get_mut(cell)?;
+        Some(only.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
     /// Encodes `message` behind what already waits and tells the connection.
     ///
     /// # Errors
@@ -204,7 +225,37 @@ impl CallCell {
         compress: Compress,
         bytes_max: usize,
     ) -> Result<(), Status> {
-        let (mut state, encoded) = self.encode(message, compress, bytes_max);
+        let state = self.lock();
+        self.send_locked(state, message, compress, bytes_max)
+    }
+
+    /// Waits for room, then [sends](Self::send) `message`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) fn poll_send<P: Payload>(
+        &self,
+        cx: &Context<'_>,
+        message: &P,
+        compress: Compress,
+        bytes_max: usize,
+    ) -> Poll<Result<(), Status>> {
+        let state = self.lock();
+        if state.has_room() {
+            return Poll::Ready(self.send_locked(state, message, compress, bytes_max));
+        }
+        drop(state);
+        self.poll_room(cx).map(|room| room.and_then(|()| self.send(message, compress, bytes_max)))
+    }
+
+    fn send_locked<P: Payload>(
+        &self,
+        state: MutexGuard<'_, CellState>,
+        message: &P,
+        compress: Compress,
+        bytes_max: usize,
+    ) -> Result<(), Status> {
+        let (mut state, encoded) = self.encode(state, message, compress, bytes_max);
         let length = encoded?;
         state.room = state.room.saturating_sub(length);
         knock(state);
@@ -215,29 +266,47 @@ impl CallCell {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
-    pub(crate) fn encode_whole<P: Payload>(&self, message: &P, bytes_max: usize) -> Result<(), Status> {
-        let (mut state, encoded) = self.encode(message, Compress::Default, bytes_max);
+    pub(crate) fn encode_whole<P: Payload>(
+        cell: &mut Arc<Self>,
+        message: &P,
+        bytes_max: usize,
+    ) -> Result<(), Status> {
+        if let Some(state) = Self::alone(cell)
+            && state.hooks.is_none()
+        {
+            let encoded = state.packing.frame(message, Compress::Default, bytes_max, &mut state.outbound);
+            state.outbound_ended = true;
+            state.link.clone().sent(encoded?.saturating_sub(PREFIX_LEN));
+            return Ok(());
+        }
+        let (mut state, encoded) = cell.encode(cell.lock(), message, Compress::Default, bytes_max);
         state.outbound_ended = true;
         drop(state);
         encoded.map(|_| ())
     }
 
     /// Encodes `message` into the outbound buffer, outside of the lock.
-    fn encode<P: Payload>(
-        &self,
+    fn encode<'c, P: Payload>(
+        &'c self,
+        mut state: MutexGuard<'c, CellState>,
         message: &P,
         compress: Compress,
         bytes_max: usize,
-    ) -> (MutexGuard<'_, CellState>, Result<usize, Status>) {
-        let (mut lent, hooks) = LentOutbound::of(self);
-        let encoded = match hooks {
-            None => lent.packing.frame(message, compress, bytes_max, &mut lent.bytes),
-            Some(hooks) => self.open_response(&hooks).and_then(|()| {
-                hooks.send(message, |shown| lent.packing.frame(shown, compress, bytes_max, &mut lent.bytes))
+    ) -> (MutexGuard<'c, CellState>, Result<usize, Status>) {
+        let bytes = std::mem::take(&mut state.outbound);
+        let link = state.link.clone();
+        let rare = state.rare_sending();
+        drop(state);
+        let mut lent = LentOutbound { cell: self, whole: bytes.len(), bytes };
+        let encoded = match rare {
+            None => encode_framed(message, bytes_max, &mut lent.bytes),
+            Some((packing, None)) => packing.frame(message, compress, bytes_max, &mut lent.bytes),
+            Some((packing, Some(hooks))) => self.open_response(&hooks).and_then(|()| {
+                hooks.send(message, |shown| packing.frame(shown, compress, bytes_max, &mut lent.bytes))
             }),
         };
         if let Ok(length) = &encoded {
-            lent.link.clone().sent(length.saturating_sub(PREFIX_LEN));
+            link.sent(length.saturating_sub(PREFIX_LEN));
         }
         (lent.give_back(), encoded)
     }
@@ -264,7 +333,7 @@ impl CallCell {
     /// # Errors
     /// The status that ended the call.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<(), Status>> {
-        self.poll(cx, |state| &mut state.send_waker, CellState::check_room)
+        self.poll(cx, Guess::Ready, |state| &mut state.send_waker, CellState::check_room)
     }
 
     /// Says that no message follows, and tells the connection.
@@ -277,15 +346,8 @@ impl CallCell {
     }
 
     /// Swaps what has arrived into `queue`, which must be empty.
-    ///
-    /// # Errors
-    /// The status of a call that failed, after all messages that arrived before were taken.
-    pub(crate) fn poll_inbound(
-        &self,
-        cx: &Context<'_>,
-        queue: &mut Inbound,
-    ) -> Poll<Result<Arrived, Status>> {
-        self.poll(cx, |state| &mut state.receive_waker, |state| state.check_inbound(queue))
+    pub(crate) fn poll_inbound(&self, cx: &Context<'_>, guess: Guess, queue: &mut Inbound) -> Poll<Arrived> {
+        self.poll(cx, guess, |state| &mut state.receive_waker, |state| state.check_inbound(queue))
     }
 
     /// Ready when the peer's metadata has arrived, or the call has ended.
@@ -293,46 +355,45 @@ impl CallCell {
     /// # Errors
     /// The status of a call that failed before there was metadata.
     pub(crate) fn poll_metadata(&self, cx: &Context<'_>) -> Poll<Result<(), Status>> {
-        self.poll(cx, |state| &mut state.receive_waker, CellState::check_metadata)
+        self.poll(cx, Guess::Ready, |state| &mut state.receive_waker, CellState::check_metadata)
     }
 
     /// Ready when the call is over; the status stays in the cell.
-    pub(crate) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll(cx, |state| &mut state.receive_waker, CellState::check_end)
+    pub(crate) fn poll_end(&self, cx: &Context<'_>, guess: Guess) -> Poll<()> {
+        self.poll(cx, guess, |state| &mut state.receive_waker, CellState::check_end)
     }
 
     /// Ready when the call is over.
     pub(crate) fn poll_status(&self, cx: &Context<'_>) -> Poll<Status> {
-        self.poll(cx, |state| &mut state.receive_waker, CellState::check_status)
+        self.poll(cx, Guess::Ready, |state| &mut state.receive_waker, CellState::check_status)
     }
 
     /// Asks `check`, and leaves the waker of `cx` in `place` when it has to wait.
     ///
-    /// A waker is cloned and dropped without the lock, since both may run an executor's code; what may have happened meanwhile is
-    /// seen by asking again.
+    /// A waker is cloned and dropped without the lock, since both may run an executor's code: before, where `guess` is that it will
+    /// be needed; else between two times of asking, which sees what happened meanwhile.
     fn poll<R>(
         &self,
         cx: &Context<'_>,
+        guess: Guess,
         place: impl Fn(&mut CellState) -> &mut Option<Waker>,
         mut check: impl FnMut(&mut CellState) -> Poll<R>,
     ) -> Poll<R> {
-        let mut state = self.lock();
-        let first = check(&mut state);
-        if first.is_ready() || place(&mut state).as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            return first;
+        let mut waker = (guess == Guess::Pending).then(|| cx.waker().clone());
+        loop {
+            let mut state = self.lock();
+            let checked = check(&mut state);
+            let place = place(&mut state);
+            if checked.is_ready() || place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                return checked;
+            }
+            if waker.is_some() {
+                std::mem::swap(place, &mut waker);
+                return checked;
+            }
+            drop(state);
+            waker = Some(cx.waker().clone());
         }
-        drop(state);
-
-        let waker = cx.waker().clone();
-        let mut state = self.lock();
-        let second = check(&mut state);
-        if second.is_ready() {
-            return second;
-        }
-        let replaced = place(&mut state).replace(waker);
-        drop(state);
-        drop(replaced);
-        second
     }
 
     /// Sends the metadata of a handler ahead of its first message.
@@ -350,13 +411,13 @@ impl CallCell {
         Ok(())
     }
 
-    /// Records that the reader took a message of `bytes`; tells the connection when the peer may be running dry. `arena` comes back
-    /// with it.
-    pub(crate) fn taken(&self, bytes: usize, arena: Arena) {
-        let mut state = self.lock();
-        state.arena = arena;
-        state.taken_bytes += PREFIX_LEN + bytes;
-        if state.taken_bytes >= state.release_bytes {
+    /// The reader took a message of `bytes` out of `queue`. The connection is told when the peer may be running dry; else the cell
+    /// hears of it when the reader comes back to it.
+    pub(crate) fn taken(&self, queue: &mut Inbound, bytes: usize) {
+        queue.taken_bytes += PREFIX_LEN + bytes;
+        if queue.taken_bytes >= queue.release_bytes {
+            let mut state = self.lock();
+            state.taken_bytes += std::mem::take(&mut queue.taken_bytes);
             knock(state);
         }
     }
@@ -396,7 +457,7 @@ impl CallCell {
 
     /// The reader leaves, and does not want what it has not read: `queue` and what still arrives.
     pub(crate) fn abandon_reading(&self, queue: &mut Inbound) {
-        let bytes = queue.discard();
+        let bytes = queue.discard() + std::mem::take(&mut queue.taken_bytes);
         let mut state = self.lock();
         state.taken_bytes += bytes;
         state.inbound.adopt_used(queue);
@@ -413,8 +474,7 @@ impl CallCell {
     /// Makes a cell that only the caller holds ready for another call, and returns the memory that it keeps in bytes. None, and
     /// nothing done, when somebody else holds it too.
     pub(crate) fn recycle(cell: &mut Arc<Self>) -> Option<usize> {
-        let only = Arc::get_mut(cell)?;
-        let state = only.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = Self::alone(cell)?;
         state.reset();
         Some(state.memory_bytes())
     }
@@ -436,17 +496,33 @@ impl CellState {
         }
     }
 
+    /// Whether a message may be sent without waiting, and without anything to tell the sender.
+    fn has_room(&self) -> bool {
+        self.room > 0 && self.status.is_none() && !self.outbound_ended
+    }
+
+    /// What else messages go through, if they do not leave as they are.
+    fn rare_sending(&self) -> Option<(Packing, Option<Arc<CallHooks>>)> {
+        let is_rare = !self.packing.is_plain() || self.hooks.is_some();
+        is_rare.then(|| (self.packing.clone(), self.hooks.clone()))
+    }
+
     /// What a reader gets without waiting. `queue`, emptied by its reader, changes places with the messages, so that its memory
     /// and the blocks it is done with return to the connection.
-    pub(crate) fn check_inbound(&mut self, queue: &mut Inbound) -> Poll<Result<Arrived, Status>> {
+    #[inline]
+    pub(crate) fn check_inbound(&mut self, queue: &mut Inbound) -> Poll<Arrived> {
+        self.taken_bytes += std::mem::take(&mut queue.taken_bytes);
+        // So that what neither has told the connection never comes to more.
+        queue.release_bytes = self.release_bytes.saturating_sub(self.taken_bytes);
         if !self.inbound.is_empty() {
-            std::mem::swap(&mut self.inbound, queue);
-            return Poll::Ready(Ok(Arrived::Messages));
+            self.inbound.hand_over(queue);
+            queue.is_shown = self.hooks.is_some();
+            return Poll::Ready(Arrived::Messages);
         }
         match &self.status {
-            Some(status) if status.code() == Code::Ok => Poll::Ready(Ok(Arrived::End)),
-            Some(status) => Poll::Ready(Err(status.clone())),
-            None if self.inbound_ended => Poll::Ready(Ok(Arrived::End)),
+            Some(status) if status.code() == Code::Ok => Poll::Ready(Arrived::End),
+            Some(_) => Poll::Ready(Arrived::Failed),
+            None if self.inbound_ended => Poll::Ready(Arrived::End),
             None => Poll::Pending,
         }
     }
@@ -513,7 +589,6 @@ impl CellState {
             + self.inbound.memory_bytes()
             + maps.into_iter().map(MetadataMap::memory_bytes).sum::<usize>()
             + self.path.capacity()
-            + self.arena.retained_bytes()
     }
 
     fn reset(&mut self) {
@@ -566,21 +641,11 @@ impl CellState {
 struct LentOutbound<'c> {
     cell: &'c CallCell,
     bytes: Vec<u8>,
-    packing: Packing,
-    link: Link,
     /// How many of the bytes are of messages before.
     whole: usize,
 }
 
 impl<'c> LentOutbound<'c> {
-    fn of(cell: &'c CallCell) -> (Self, Option<Arc<CallHooks>>) {
-        let mut state = cell.lock();
-        let bytes = std::mem::take(&mut state.outbound);
-        let (packing, hooks, link) = (state.packing.clone(), state.hooks.clone(), state.link.clone());
-        drop(state);
-        (Self { cell, whole: bytes.len(), bytes, packing, link }, hooks)
-    }
-
     /// Puts the buffer back with everything in it.
     fn give_back(mut self) -> MutexGuard<'c, CellState> {
         let mut state = self.cell.lock();

@@ -17,8 +17,9 @@ impl CallCell {
         response: &Response<P>,
         bytes_max: usize,
     ) -> Result<(), Status> {
-        self.lock().packing.set(response.compression(), false)?;
-        let (mut state, encoded) = self.encode(response.get_ref(), Compress::Default, bytes_max);
+        let mut state = self.lock();
+        state.packing.set(response.compression(), false)?;
+        let (mut state, encoded) = self.encode(state, response.get_ref(), Compress::Default, bytes_max);
         encoded?;
         state.metadata_out.extend_from(response.metadata());
         Ok(())

@@ -10,6 +10,7 @@ pub(crate) const DOWNLOAD: &str = "/field.Drops/Download";
 pub(crate) const BIDI: &str = "/field.Drops/Bidi";
 
 /// Something of a call that its handler has given away.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(crate) enum Stashed {
     Requests(Streaming<Raw>),
     Replies(Replies<Raw>),
