@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, TaskId, Transport};
 use fulmar_reactor::{
-    ConnectionHandle, ConnectionKey, Host, ListenerKey, Mailbox, Reactor, Resolver, Socket,
+    ConnectionHandle, ConnectionKey, Host, ListenerKey, Mailbox, Reactor, Resolver, Socket, SocketOptions,
 };
 
 use crate::client::endpoint::ClientEndpoint;
@@ -263,6 +263,11 @@ impl Host for RoofHost {
         }
         let Some(seat) = slot.shared.least_loaded() else { return };
         trace::accepted(socket.peer());
+        if let Some(keepalive) = slot.shared.config.http2.keepalive {
+            // A socket that does not take it, because it is no TCP socket or was reset, is served without, or tells when it is read.
+            let user_timeout = Some(keepalive.timeout);
+            let _ = socket.apply(&SocketOptions { user_timeout, ..SocketOptions::default() });
+        }
         seat.count();
         let arrival = Arrival { server, socket };
         if seat.mailbox.reactor() == core.id() {

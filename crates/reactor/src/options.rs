@@ -36,6 +36,9 @@ pub struct SocketOptions {
     /// The type of service, or traffic class, that packets ask for (`IP_TOS`, `IPV6_TCLASS`): the upper six bits are the
     /// DSCP of RFC 2474. Default: 0.
     pub type_of_service: Option<u8>,
+    /// How long what was written may wait for the peer's system to acknowledge it before the connection is lost
+    /// (`TCP_USER_TIMEOUT`, RFC 5482; Linux and Android, not looked at elsewhere). Default: the system's, about 15 minutes.
+    pub user_timeout: Option<Duration>,
 }
 
 /// Probes of TCP (RFC 9293 §3.8.4) on a connection on which nothing moves.
@@ -134,6 +137,9 @@ impl SocketOptions {
             }
             socket.set_tcp_keepalive(&asked)?;
         }
+        if let Some(timeout) = self.user_timeout {
+            sys::set_user_timeout(socket, timeout)?;
+        }
         match self.type_of_service {
             Some(class) => sys::set_type_of_service(socket, domain, class.into()),
             None => Ok(()),
@@ -153,6 +159,7 @@ impl Default for SocketOptions {
             device: None,
             local_address: None,
             type_of_service: None,
+            user_timeout: None,
         }
     }
 }
@@ -187,6 +194,18 @@ pub(crate) mod sys {
             let _ = socket;
             unsupported("ports for several listeners")
         }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
+        // The system counts milliseconds, and takes none for its own default.
+        socket.set_tcp_user_timeout(Some(timeout.max(Duration::from_millis(1))))
+    }
+
+    /// Connections are found dead by other means there.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn set_user_timeout(_: &Socket, _: Duration) -> io::Result<()> {
+        Ok(())
     }
 
     pub(super) fn set_type_of_service(socket: &Socket, domain: Domain, class: u32) -> io::Result<()> {

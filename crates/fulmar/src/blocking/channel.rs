@@ -298,8 +298,8 @@ impl Channel {
             let not_processed = Return::Kept(VecDeque::new());
             wiring.wire(ClientEndpoint::new(self.spec.clone(), no_doors, not_processed, for_ever))
         };
-        let mut connection =
-            Lone::connect(address, Some(time_left(by)), make).map_err(|error| error.to_string())?;
+        let mut connection = Lone::connect((address, &self.spec.socket_options()), Some(time_left(by)), make)
+            .map_err(|error| error.to_string())?;
         while !connection.transport().endpoint_mut().is_ready() {
             if time_left(by).is_zero() {
                 let is_handshaking = connection.transport().is_handshaking();

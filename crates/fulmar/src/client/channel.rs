@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use fulmar_grpc::Status;
 use fulmar_grpc::encoding::{Encoding, RegisterError};
-use fulmar_reactor::{Mailbox, Resolver};
+use fulmar_reactor::{Mailbox, Resolver, SocketOptions};
 
+use super::lives::Lives;
 use super::resolve::{Resolve, resolver_of};
 use super::target::Target;
 use super::{ClientReactor, PendingCall};
@@ -21,6 +22,7 @@ use crate::lock;
 use crate::metadata_lease::MetadataShelf;
 use crate::packing::Press;
 use crate::server::ServerShared;
+use crate::trace;
 use crate::wire::{ClientSecurity, SecurityChoice};
 
 /// How long a connection may take, from the start of the attempt to the server's SETTINGS (connection-backoff
@@ -76,6 +78,8 @@ pub(crate) struct ChannelSpec {
     pub(crate) config: ChannelConfig,
     /// What its calls are compressed with, on their callers' threads.
     pub(crate) press: Option<Arc<Press>>,
+    /// What a server that has had too many PINGs makes of the time of [`Lives::keepalive`], in milliseconds.
+    keepalive_ms: AtomicU64,
     /// The reactors that know the channel, to be told of its end; None after it.
     visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
 }
@@ -96,6 +100,7 @@ pub(crate) struct ChannelConfig {
     /// The user's, if there is one.
     resolver: Option<Arc<Resolver>>,
     security: ClientSecurity,
+    pub(crate) lives: Lives,
 }
 
 impl ChannelConfig {
@@ -267,7 +272,41 @@ impl Home {
 impl ChannelSpec {
     pub(crate) fn new(id: u64, place: Place, config: ChannelConfig) -> Self {
         let press = Press::new(&config.grpc.encodings);
-        Self { id, place, config, press, visited: Mutex::new(Some(Vec::new())) }
+        Self {
+            id,
+            place,
+            config,
+            press,
+            keepalive_ms: AtomicU64::new(0),
+            visited: Mutex::new(Some(Vec::new())),
+        }
+    }
+
+    /// Settings for the next connection.
+    pub(crate) fn connection_config(&self) -> fulmar_grpc::Config {
+        let mut config = self.config.grpc.clone();
+        self.config.lives.write_to(&mut config.http2);
+        if let Some(keepalive) = &mut config.http2.keepalive {
+            let slowed = Duration::from_millis(self.keepalive_ms.load(Ordering::Relaxed));
+            keepalive.time = keepalive.time.max(slowed);
+        }
+        config
+    }
+
+    /// A server has had too many PINGs of a connection that asks whenever nothing has come for `time`: the next connections take twice
+    /// as long (gRFC A8).
+    pub(crate) fn slow_keepalive_down(&self, time: Duration) {
+        let slowed = time.saturating_mul(2);
+        let slowed_ms = u64::try_from(slowed.as_millis()).unwrap_or(u64::MAX);
+        if self.keepalive_ms.fetch_max(slowed_ms, Ordering::Relaxed) < slowed_ms {
+            trace::too_many_pings(self.name(), slowed);
+        }
+    }
+
+    /// How sockets are set up.
+    pub(crate) fn socket_options(&self) -> SocketOptions {
+        let user_timeout = self.config.lives.keepalive().map(|keepalive| keepalive.timeout);
+        SocketOptions { user_timeout, ..SocketOptions::default() }
     }
 
     /// A reactor gets to know the channel. False when the channel is gone, and would never tell the reactor so.
@@ -338,6 +377,7 @@ impl Default for ChannelConfig {
             waiting_calls_max: WAITING_CALLS_MAX,
             resolver: None,
             security: ClientSecurity::None,
+            lives: Lives::default(),
         }
     }
 }
@@ -362,7 +402,7 @@ impl Default for ChannelConfig {
 #[derive(Clone, Debug)]
 pub struct ChannelBuilder {
     endpoint: String,
-    config: ChannelConfig,
+    pub(super) config: ChannelConfig,
     reactor: Option<ClientReactor>,
     user_agent: String,
     chain: Chain,

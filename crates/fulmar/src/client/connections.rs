@@ -294,7 +294,8 @@ impl ChannelState {
         let share = share_of(left, self.addresses.len());
         if let Some(address) = self.addresses.pop_front().filter(|_| !left.is_zero()) {
             let make = self.endpoint_maker(core, core.now() + share);
-            self.stage = Stage::Dialing(core.dial(address, Some(share), make));
+            let options = self.spec.socket_options();
+            self.stage = Stage::Dialing(core.dial((address, &options), Some(share), make));
             return;
         }
         self.stage = Stage::Idle;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Start, StartError, Status};
+use fulmar_http2::ErrorCode;
 
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
@@ -35,6 +37,8 @@ pub(crate) struct ClientEndpoint {
     /// The server's SETTINGS must arrive by then; None once they have.
     ready_by: Option<Instant>,
     going_away: bool,
+    /// How long the server may be silent before it is asked.
+    keepalive_time: Option<Duration>,
 }
 
 struct Call {
@@ -60,11 +64,14 @@ impl ClientEndpoint {
         not_processed: Return,
         ready_by: Instant,
     ) -> Self {
+        let config = spec.connection_config();
+        let keepalive_time = config.http2.keepalive.map(|keepalive| keepalive.time);
         let identity =
             ClientIdentity { scheme: spec.security().scheme().into(), authority: spec.authority().into() };
         let waiting = WaitingCalls::new(spec.config.waiting_calls_max, make_door(QUEUE));
         Self {
-            grpc: Client::new(spec.config.grpc.clone(), identity),
+            grpc: Client::new(config, identity),
+            keepalive_time,
             spec,
             calls: Vec::new(),
             doors: Vec::new(),
@@ -285,10 +292,21 @@ impl ClientEndpoint {
             Event::Capacity => self.start_waiting(env),
             Event::GoingAway => {
                 self.going_away = true;
+                self.heed_too_many_pings();
                 self.give_waiting_back();
             }
             // Only a server's end begins calls and is half-closed.
             Event::Begin { .. } | Event::HalfClosed { .. } => {}
+        }
+    }
+
+    /// Slows the next connections down if the server has said that it is asked too often.
+    fn heed_too_many_pings(&self) {
+        if let (Some(time), Some(last_word)) = (self.keepalive_time, self.grpc.going_away())
+            && last_word.code == ErrorCode::EnhanceYourCalm
+            && last_word.text == "too_many_pings"
+        {
+            self.spec.slow_keepalive_down(time);
         }
     }
 
@@ -436,6 +454,12 @@ impl Endpoint for ClientEndpoint {
             self.drain(env, &Input::new(&[]))?;
         }
         // A caller that drives the connection itself replaces it before its next call, and need not wait for its end before.
+        if self.grpc.is_drained() {
+            return Err(Closed::local(format!(
+                "the connection to {} had no calls for too long",
+                self.spec.name()
+            )));
+        }
         if self.going_away && self.grpc.calls() == 0 && matches!(self.not_processed, Return::ByLetter(_)) {
             return Err(Closed::peer(format!("{} takes no more calls on this connection", self.spec.name())));
         }
@@ -478,6 +502,7 @@ impl Endpoint for ClientEndpoint {
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         self.going_away = true;
+        self.heed_too_many_pings();
         let text = format!("{}: {}", self.spec.name(), closed.text);
         self.grpc.closed(env, &Closed { text: text.into(), ..closed.clone() });
         // The engine has no input any more: what it reports are the ends of its calls.

@@ -6,6 +6,7 @@ mod channel;
 mod connections;
 pub(crate) mod endpoint;
 mod intercepted;
+mod lives;
 mod pending;
 pub(crate) mod reply;
 pub(crate) mod resolve;

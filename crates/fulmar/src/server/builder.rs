@@ -8,6 +8,7 @@ use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{Reactor, ReactorConfig};
 
+use super::lives::Lives;
 use super::router::{Router, Service};
 use super::{Admission, Door, Placement, RunningServer, ServerHandle, ServerShared};
 use crate::call::{Replies, Streaming};
@@ -38,6 +39,7 @@ pub struct ServerBuilder {
     chain: Chain,
     door: Option<Door>,
     security: ServerSecurity,
+    pub(super) lives: Lives,
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
@@ -67,6 +69,7 @@ impl Server {
             chain: Chain::default(),
             door: None,
             security: ServerSecurity::None,
+            lives: Lives::default(),
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
             around_thread: None,
@@ -396,10 +399,11 @@ impl ServerBuilder {
         self.build(None)
     }
 
-    fn build(self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
+    fn build(mut self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        self.lives.write_to(&mut self.config.http2);
         let server = ServerShared::new(self.config, self.services, self.chain, self.door, self.security)?;
         Ok(Server {
             shared: Arc::new(server.with_placement(self.placement)),

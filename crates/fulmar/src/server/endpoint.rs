@@ -22,6 +22,7 @@ use crate::handling::Handling;
 use crate::host::Letter;
 use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
+use crate::random;
 use crate::request::CallContext;
 use crate::trace::{CallSpan, Polling};
 
@@ -78,9 +79,12 @@ impl ServerEndpoint {
         peer: Option<SocketAddr>,
         server: u64,
     ) -> Self {
+        let stream_window_bytes = config.http2.stream_window_bytes;
+        let mut grpc = fulmar_grpc::Server::new(config, routes);
+        grpc.set_age_permille(age_permille());
         Self {
-            stream_window_bytes: config.http2.stream_window_bytes,
-            grpc: fulmar_grpc::Server::new(config, routes),
+            stream_window_bytes,
+            grpc,
             router,
             calls: Vec::new(),
             wakers: Vec::new(),
@@ -516,6 +520,11 @@ pub(super) fn flush(
     if state.room > 0 { state.send_waker.take() } else { None }
 }
 
+/// Connections that begin together do not end together: up to a tenth more or less (gRFC A9).
+fn age_permille() -> u16 {
+    u16::try_from(random::between(900, 1_100)).unwrap_or(1_000)
+}
+
 impl Endpoint for ServerEndpoint {
     type Command = Command;
 
@@ -533,8 +542,10 @@ impl Endpoint for ServerEndpoint {
             }
             self.drain(env, &Input::new(&[]))?;
         }
-        if self.draining && self.grpc.is_drained() {
-            return Err(Closed::local("the server is shutting down"));
+        if self.grpc.is_drained() {
+            let why =
+                if self.draining { "the server is shutting down" } else { "the connection was old, or idle" };
+            return Err(Closed::local(why));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod builder;
 pub(crate) mod endpoint;
 mod handle;
 mod intercepted;
+mod lives;
 mod method;
 mod order;
 mod placed;

@@ -75,4 +75,7 @@ pub(crate) fn refused(_peer: impl Display) {}
 pub(crate) fn connected(_server: &str) {}
 
 #[inline]
+pub(crate) fn too_many_pings(_server: &str, _time: std::time::Duration) {}
+
+#[inline]
 pub(crate) fn closed(_side: &'static str, _peer: Option<impl Display>, _reason: &str) {}

@@ -242,6 +242,16 @@ pub(crate) fn connected(server: &str) {
     tracing::debug!(target: "fulmar::connection", side = "client", peer = server, "connected");
 }
 
+/// A server has ended a connection because it was asked too often whether it is there; `time` is that of the next connection.
+pub(crate) fn too_many_pings(server: &str, time: std::time::Duration) {
+    tracing::warn!(
+        target: "fulmar::connection",
+        side = "client",
+        peer = server,
+        "the server wants fewer pings (too_many_pings): the next connection waits {time:?} before it asks"
+    );
+}
+
 /// A connection is over, or never came about.
 pub(crate) fn closed(side: &'static str, peer: Option<impl Display>, reason: &str) {
     tracing::debug!(target: "fulmar::connection", side, peer = peer.map(tracing::field::display), reason, "closed");

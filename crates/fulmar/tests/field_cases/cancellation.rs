@@ -90,7 +90,11 @@ impl Service for Watched {
 fn serve() -> (RunningServer, Receiver<Heard>) {
     let (sender, receiver) = channel();
     let config = Http2Config { streams_max: 1, ..Http2Config::default() };
-    let server = Server::builder().reactors(1).http2(config).add_service(Watched(Mutex::new(sender)));
+    let server = Server::builder()
+        .reactors(1)
+        .ping_policy(None)
+        .http2(config)
+        .add_service(Watched(Mutex::new(sender)));
     (server.bind("127.0.0.1:0").unwrap().spawn().unwrap(), receiver)
 }
 

@@ -60,7 +60,7 @@ fn register(router: &mut Router) {
 }
 
 fn serve(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> RunningServer {
-    let server = build(Server::builder().reactors(1)).add_service(One { register });
+    let server = build(Server::builder().reactors(1).ping_policy(None)).add_service(One { register });
     server.bind("127.0.0.1:0").unwrap().spawn().unwrap()
 }
 
