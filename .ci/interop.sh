@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The official interop programs of gRPC against each other: clients and servers of Fulmar, grpc-go and grpc-java, each pair that has
-# Fulmar on a side; the negative HTTP/2 cases; hello world and route guide. Prints one table, and fails when a cell of it does.
+# Fulmar on a side, in plain text and over TLS; the negative HTTP/2 cases; hello world and route guide; hello world over mutual TLS.
+# Prints two tables, and fails when a cell of one does.
 # docs/interop.md tells more. The others' programs are fetched once, into target/interop, by their own tools: go and mvn.
 #
 #   .ci/interop.sh [CASE…]    only these cases
@@ -16,6 +17,10 @@ readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_
 readonly NEGATIVE=(goaway rst_after_header rst_during_data rst_after_data ping max_streams data_frame_padding
     no_df_padding_sanity_test)
 readonly EXAMPLES=(hello_world compressing_hello_world route_guide)
+# Over TLS all cases between ours and grpc-go. Those of grpc-java, whose every case starts a virtual machine, are one for each kind
+# of call, and what ends calls.
+readonly JAVA_TLS_CASES=(empty_unary large_unary client_streaming server_streaming ping_pong status_code_and_message
+    cancel_after_first_response timeout_on_sleeping_server)
 
 # Columns: client and server.
 readonly PAIRS=("ours ours" "ours go" "ours java" "go ours" "java ours")
@@ -34,6 +39,7 @@ declare -A reason # "CASE CLIENT SERVER" → why it is n/a
 servers=()        # the processes that were started and not ended yet
 command=()        # the client of a cell
 port=             # where the server that was started last listens
+security=         # "tls:" while cases run over TLS: it stands in front of their names
 
 main() {
     trap clean_up EXIT
@@ -47,6 +53,12 @@ main() {
     done
     run_negative_cases
     run_examples
+    make_certificates
+    security=tls:
+    for pair in "${PAIRS[@]}"; do
+        run_cases $pair
+    done
+    run_mutual
     print_table
 }
 
@@ -55,7 +67,7 @@ main() {
 # The versions are those of crates/interop/go/go.mod.
 fetch_go() {
     local bin=$cache/go stamp
-    stamp=$(cat crates/interop/go/go.{mod,sum} | sha256sum)
+    stamp=$(cat crates/interop/go/go.{mod,sum} crates/interop/go/secure/*.go .ci/interop.sh | sha256sum)
     [[ $(cat "$bin/stamp" 2>/dev/null) == "$stamp" ]] && return
     mkdir -p "$bin"
     (
@@ -68,6 +80,9 @@ fetch_go() {
         go build -o "$bin/hello_world_server" $grpc/examples/helloworld/greeter_server
         go build -o "$bin/route_guide_client" $grpc/examples/route_guide/client
         go build -o "$bin/route_guide_server" $grpc/examples/route_guide/server
+        go build -o "$bin/secure" ./secure
+        # The official test certificates: what everybody's programs trust, and what their servers show, as *.test.google.fr.
+        cp "$(go list -m -f '{{.Dir}}' $grpc)"/testdata/{ca.pem,server1.pem,server1.key} "$bin"
     ) >"$work/go" 2>&1 || { cat "$work/go"; fail "grpc-go could not be built"; }
     echo "$stamp" >"$bin/stamp"
 }
@@ -91,30 +106,42 @@ run_cases() {
     local client=$1 server=$2 case began=$SECONDS
     start_interop_server "$server"
     for case in $(wanted "${CASES[@]}"); do
+        [[ -z $security || "$client $server" != *java* || " ${JAVA_TLS_CASES[*]} " == *" $case "* ]] || continue
         local why
         why=$(why_not "$case" "$client" "$server")
         if [[ -n $why ]]; then
-            mark "$case" "$client" "$server" n/a "$why"
+            mark "$security$case" "$client" "$server" n/a "$why"
         else
             set_interop_client "$client" "$case"
-            attempt "$case" "$client" "$server"
+            attempt "$security$case" "$client" "$server"
         fi
     done
     stop_servers
-    printf -- '-- client %s, server %s: %d s\n' "$client" "$server" "$((SECONDS - began))"
+    printf -- '-- %sclient %s, server %s: %d s\n' "$security " "$client" "$server" "$((SECONDS - began))"
 }
 
 start_interop_server() {
+    local flags=(--use_tls=false)
+    [[ -z $security ]] ||
+        flags=(--use_tls=true --tls_cert_file="$cache/go/server1.pem" --tls_key_file="$cache/go/server1.key")
     case $1 in
-        ours) start_server "$built/interop_server" --port=0 --use_tls=false ;;
-        go) start_server_on_port "$cache/go/interop_server" -port=PORT ;;
-        java) start_server_on_port "${JAVA[@]}" io.grpc.testing.integration.TestServiceServer --port=PORT --use_tls=false ;;
+        ours) start_server "$built/interop_server" --port=0 "${flags[@]}" ;;
+        go) start_server_on_port "$cache/go/interop_server" -port=PORT "${flags[@]}" ;;
+        # It has the certificate with it.
+        java) start_server_on_port "${JAVA[@]}" io.grpc.testing.integration.TestServiceServer --port=PORT "${flags[0]}" ;;
     esac
 }
 
 # set_interop_client CLIENT CASE: sets `command`.
 set_interop_client() {
-    local flags=(--server_host=127.0.0.1 --server_port="$port" --test_case="$2" --use_tls=false)
+    local flags=(--server_host=127.0.0.1 --server_port="$port" --test_case="$2")
+    if [[ -z $security ]]; then
+        flags+=(--use_tls=false)
+    else
+        flags+=(--use_tls=true --use_test_ca=true --server_host_override=foo.test.google.fr)
+        # grpc-java has it with it.
+        [[ $1 == java ]] || flags+=(--ca_file="$cache/go/ca.pem")
+    fi
     [[ $2 != orca_* ]] || flags+=(--service_config_json="$SERVICE_CONFIG")
     case $1 in
         ours) command=("$built/interop_client" "${flags[@]}") ;;
@@ -240,6 +267,70 @@ java_class() {
     esac
 }
 
+# --- Mutual TLS ---
+
+# make_certificates: an authority, a server's certificate and a client's, made for this run and gone with it.
+make_certificates() {
+    (
+        cd "$work"
+        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' >server.ext
+        printf 'extendedKeyUsage=clientAuth\n' >client.ext
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
+            -keyout ca.key -out ca.pem
+        local name
+        for name in server client; do
+            openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=the $name" \
+                -keyout "$name.key" -out "$name.csr"
+            openssl x509 -req -in "$name.csr" -CA ca.pem -CAkey ca.key -days 2 -extfile "$name.ext" -out "$name.pem"
+        done
+    ) >"$work/openssl" 2>&1 || { cat "$work/openssl"; fail "no certificates could be made"; }
+}
+
+# Hello world between servers that ask for a certificate and clients that have one; and clients without one, who must not get in.
+run_mutual() {
+    [[ -n $(wanted mutual_tls no_certificate) ]] || return 0
+    local pair
+    for pair in "ours ours" "ours go" "go ours"; do
+        local client=${pair% *} server=${pair#* }
+        case $server in
+            ours)
+                start_server "$built/examples/secure_hello_server" --port 0 \
+                    --certificate "$work/server.pem" --key "$work/server.key" --client-ca "$work/ca.pem"
+                ;;
+            go)
+                start_server "$cache/go/secure" server -port=0 -ca="$work/ca.pem" \
+                    -cert="$work/server.pem" -key="$work/server.key"
+                ;;
+        esac
+        set_secure_client "$client" yes
+        attempt tls:mutual_tls "$client" "$server"
+        # The server has seen the certificate: grpc-go's tells whom it names, ours how long it is.
+        grep -qE 'Hello world (of the client|by a certificate of [0-9]+ bytes)' "$work/log" || mark tls:mutual_tls "$client" "$server" FAIL
+        set_secure_client "$client" no
+        if timeout "$CASE_SECONDS_MAX" "${command[@]}" >"$work/log" 2>&1 || ! grep -qi certificate "$work/log"; then
+            mark tls:no_certificate "$client" "$server" FAIL
+            cat "$work/log"
+        else
+            mark tls:no_certificate "$client" "$server" ok
+        fi
+        stop_servers
+    done
+}
+
+# set_secure_client CLIENT yes|no: sets `command`, with a certificate of its own or without.
+set_secure_client() {
+    case $1 in
+        ours)
+            command=("$built/examples/secure_hello_client" --server "https://localhost:$port" --ca "$work/ca.pem")
+            [[ $2 == no ]] || command+=(--certificate "$work/client.pem" --key "$work/client.key")
+            ;;
+        go)
+            command=("$cache/go/secure" client -addr="localhost:$port" -ca="$work/ca.pem")
+            [[ $2 == no ]] || command+=(-cert="$work/client.pem" -key="$work/client.key")
+            ;;
+    esac
+}
+
 # --- Processes ---
 
 # start_server COMMAND…: one that picks its port and prints it, "listening on …PORT".
@@ -307,7 +398,7 @@ attempt() {
     tail -n 20 "$work/server"
 }
 
-# --- The table ---
+# --- The tables ---
 
 # wanted NAME…: those of the names that the command line asks for; all without one.
 wanted() {
@@ -325,20 +416,11 @@ mark() {
 }
 
 print_table() {
-    local case pair row
-    printf '\ngrpc-go %s, grpc-java %s; client > server\n\n%-36s' "$(go_version)" "$(java_version)" case
-    for pair in "${PAIRS[@]}"; do
-        printf ' %-12s' "${pair/ / > }"
-    done
-    printf '\n'
-    for case in $(wanted "${CASES[@]}" "${NEGATIVE[@]}" "${EXAMPLES[@]}"); do
-        printf '%-36s' "$case"
-        for pair in "${PAIRS[@]}"; do
-            printf ' %-12s' "${cell[$case $pair]:--}"
-        done
-        printf '\n'
-    done
-    printf '\n-: for clients only, against a server that only we have; n/a: a peer cannot; ok*: it did as it must, and did not expect it:\n'
+    local row
+    printf '\ngrpc-go %s, grpc-java %s; client > server\n' "$(go_version)" "$(java_version)"
+    print_rows "in plain text" "" $(wanted "${CASES[@]}" "${NEGATIVE[@]}" "${EXAMPLES[@]}")
+    print_rows "over TLS" tls: $(wanted "${CASES[@]}" mutual_tls no_certificate)
+    printf '\n-: not tried with these two; n/a: a peer cannot; ok*: it did as it must, and did not expect it:\n'
     for row in "${!reason[@]}"; do
         [[ -z ${reason[$row]} ]] || printf '%s: %s\n' "$row" "${reason[$row]}"
     done | sort
@@ -346,6 +428,23 @@ print_table() {
     failures=$(printf '%s\n' "${cell[@]}" | grep -c FAIL || true)
     printf '\n%d passed, %d failed\n' "$(printf '%s\n' "${cell[@]}" | grep -c ok || true)" "$failures"
     [[ $failures == 0 ]] || fail "$failures cells of the table"
+}
+
+# print_rows HEADLINE SECURITY CASE…
+print_rows() {
+    local security=$2 case pair
+    printf '\n%-36s' "$1"
+    for pair in "${PAIRS[@]}"; do
+        printf ' %-12s' "${pair/ / > }"
+    done
+    printf '\n'
+    for case in "${@:3}"; do
+        printf '%-36s' "$case"
+        for pair in "${PAIRS[@]}"; do
+            printf ' %-12s' "${cell[$security$case $pair]:--}"
+        done
+        printf '\n'
+    done
 }
 
 go_version() {

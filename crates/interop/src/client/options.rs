@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use fulmar::MetadataMap;
+use fulmar::tls::{ClientTls, TlsError};
 
 use crate::flags;
 
@@ -160,22 +161,44 @@ impl Options {
     /// # Errors
     /// A text for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.use_tls {
-            return Err("--use_tls=true: Fulmar's channels do not offer TLS; use --use_tls=false".to_owned());
-        }
+        self.tls()?;
         if !self.refused.is_empty() {
             return Err(self.refused.join("; "));
         }
         Ok(())
     }
 
+    /// Whom the channel trusts; None without `--use_tls`.
+    ///
+    /// # Errors
+    /// A text for the user: a file that cannot be read, or has no certificate.
+    pub(crate) fn tls(&self) -> Result<Option<ClientTls>, String> {
+        if !self.use_tls {
+            return Ok(None);
+        }
+        let failed = |error: TlsError| error.to_string();
+        let tls = match (&self.ca_file, self.use_test_ca) {
+            (Some(file), _) => {
+                let pem = std::fs::read(file).map_err(|error| format!("--ca_file={file}: {error}"))?;
+                ClientTls::from_ca_pem(pem).map_err(failed)?
+            }
+            (None, true) => return Err("--use_test_ca=true: which one it is, says --ca_file=FILE".to_owned()),
+            (None, false) => ClientTls::new().map_err(failed)?,
+        };
+        Ok(Some(match &self.server_host_override {
+            Some(name) => tls.server_name(name).map_err(failed)?,
+            None => tls,
+        }))
+    }
+
     /// What the channel connects to.
     pub fn endpoint(&self) -> String {
+        let scheme = if self.use_tls { "https" } else { "http" };
         // An IPv6 address stands in brackets in front of a port.
         if self.server_host.contains(':') && !self.server_host.starts_with('[') {
-            format!("http://[{}]:{}", self.server_host, self.server_port)
+            format!("{scheme}://[{}]:{}", self.server_host, self.server_port)
         } else {
-            format!("http://{}:{}", self.server_host, self.server_port)
+            format!("{scheme}://{}:{}", self.server_host, self.server_port)
         }
     }
 }
@@ -253,6 +276,8 @@ mod tests {
         assert_eq!(options.additional_metadata.get("k2"), Some("v:2"));
         assert_eq!(options.check(), Ok(()));
         assert_eq!(parsed("--server_host=::1").unwrap().endpoint(), "http://[::1]:10000");
+        let secured = parsed("--server_host=localhost --use_tls").unwrap();
+        assert_eq!((secured.endpoint().as_str(), secured.check()), ("https://localhost:10000", Ok(())));
     }
 
     #[test]
@@ -276,7 +301,8 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_refused_and_not_ignored() {
         for (line, reason) in [
-            ("--use_tls=true", "do not offer TLS"),
+            ("--use_tls=true --use_test_ca=true", "--ca_file"),
+            ("--use_tls=true --ca_file=/nonexistent/ca.pem", "/nonexistent/ca.pem"),
             ("--use_alts", "ALTS"),
             ("--custom_credentials_type=google_default_credentials", "credentials"),
         ] {

@@ -32,7 +32,11 @@ impl Tester {
     /// # Errors
     /// The server does not answer within the connect timeout.
     pub async fn connect(options: &Options) -> Result<Self, Failure> {
-        let channel = Channel::builder(options.endpoint())
+        let mut builder = Channel::builder(options.endpoint());
+        if let Some(tls) = options.tls()? {
+            builder = builder.tls(tls);
+        }
+        let channel = builder
             .receive_message_bytes_max(REPLY_BYTES_MAX)
             .timeout(CALL_TIMEOUT)
             .accept_compressed(Gzip::default())

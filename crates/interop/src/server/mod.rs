@@ -34,7 +34,11 @@ pub fn bind(options: &Options) -> Result<Server, Box<dyn Error>> {
     if let Some(streams) = options.streams_max {
         http2.streams_max = streams;
     }
-    Ok(Server::builder()
+    let mut builder = Server::builder();
+    if let Some(tls) = options.tls()? {
+        builder = builder.tls(tls);
+    }
+    Ok(builder
         .receive_message_bytes_max(REQUEST_BYTES_MAX)
         .http2(http2)
         .accept_compressed(Gzip::default())

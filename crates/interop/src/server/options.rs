@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use fulmar::tls::ServerTls;
+
 use crate::flags;
 
 /// What `--help` prints.
@@ -75,14 +77,28 @@ impl Options {
         Ok(options)
     }
 
+    /// The certificate that the server shows; None without `--use_tls`.
+    ///
+    /// # Errors
+    /// A text for the user: a flag that is missing, a file that cannot be read, or has not what it should have.
+    pub(crate) fn tls(&self) -> Result<Option<ServerTls>, String> {
+        if !self.use_tls {
+            return Ok(None);
+        }
+        let read = |flag: &str, file: &Option<String>| match file {
+            Some(file) => std::fs::read(file).map_err(|error| format!("{flag}={file}: {error}")),
+            None => Err(format!("--use_tls=true needs {flag}=FILE")),
+        };
+        let certificate = read("--tls_cert_file", &self.certificate_file)?;
+        let key = read("--tls_key_file", &self.key_file)?;
+        ServerTls::from_pem(certificate, key).map(Some).map_err(|error| error.to_string())
+    }
+
     /// Whether the server can do what is asked for.
     ///
     /// # Errors
     /// A text for the user.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.use_tls {
-            return Err("--use_tls=true: Fulmar's servers do not offer TLS; use --use_tls=false".to_owned());
-        }
         if self.use_alts {
             return Err("--use_alts=true: ALTS is not supported; use --use_alts=false".to_owned());
         }
@@ -111,10 +127,13 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_refused_and_not_ignored() {
-        for (line, reason) in
-            [("--use_tls=true", "do not offer TLS"), ("--use_alts=true", "ALTS is not supported")]
-        {
-            let text = parsed(line).unwrap().check().unwrap_err();
+        let text = parsed("--use_alts=true").unwrap().check().unwrap_err();
+        assert!(text.contains("ALTS is not supported"), "{text}");
+        for (line, reason) in [
+            ("--use_tls=true", "--tls_cert_file"),
+            ("--use_tls=true --tls_cert_file=/nonexistent/a.pem", "/nonexistent/a.pem"),
+        ] {
+            let text = parsed(line).unwrap().tls().unwrap_err();
             assert!(text.contains(reason), "{text}");
         }
         assert_eq!(parsed("--use_tls=false").unwrap().check(), Ok(()));

@@ -46,6 +46,67 @@ fn every_case_passes() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Files with a certificate for `localhost`, its key, and the authority that signed it, for as long as it lives.
+struct Certificates {
+    folder: std::path::PathBuf,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("fulmar-interop-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for certificates");
+        let made = Self { folder };
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("no names are fine names");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().expect("keys can be made");
+        let authority = rcgen::CertifiedIssuer::self_signed(params, key).expect("an authority signs itself");
+        let key = rcgen::KeyPair::generate().expect("keys can be made");
+        let params = rcgen::CertificateParams::new(vec!["foo.test.google.fr".to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &authority).expect("an authority signs");
+        for (name, text) in [
+            ("ca.pem", authority.pem()),
+            ("server1.pem", certificate.pem()),
+            ("server1.key", key.serialize_pem()),
+        ] {
+            std::fs::write(made.folder.join(name), text).expect("a file for a certificate");
+        }
+        made
+    }
+
+    fn path(&self, name: &str) -> Option<String> {
+        self.folder.join(name).to_str().map(str::to_owned)
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn cases_of_every_kind_pass_over_tls() {
+    let certificates = Certificates::new();
+    let server = server::bind(&server::Options {
+        port: 0,
+        use_tls: true,
+        certificate_file: certificates.path("server1.pem"),
+        key_file: certificates.path("server1.key"),
+        ..server::Options::default()
+    });
+    let server = server.expect("a free port").spawn().expect("threads for the server");
+    for case in ["large_unary", "client_streaming", "server_compressed_streaming", "ping_pong", "orca_oob"] {
+        let mut options = options(&server, case);
+        options.use_tls = true;
+        options.ca_file = certificates.path("ca.pem");
+        options.server_host_override = Some("foo.test.google.fr".to_owned());
+        client::run(&options).unwrap_or_else(|failure| panic!("{case}: {failure}"));
+        options.server_host_override = None;
+        let failure = client::run(&options).expect_err("the certificate has another name").to_string();
+        assert!(failure.contains("not valid for name"), "{failure}");
+    }
+}
+
 #[test]
 fn cases_that_need_credentials_and_unknown_ones_say_so() {
     for (case, reason) in
