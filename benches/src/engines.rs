@@ -153,6 +153,7 @@ impl Pair {
                         let metadata =
                             if self.metadata.is_empty() { MetadataMap::EMPTY } else { &self.scratch };
                         self.server.reply(&mut env, call, metadata, bytes.len(), encode, metadata)?;
+                        self.server.forget(&mut env, call);
                     } else {
                         self.server.encode_message(&mut env, call, bytes.len(), encode)?;
                     }

@@ -69,11 +69,13 @@ impl<T> Slab<T> {
         }
         let index = self.vacant;
         let slot = &mut self.slots[index as usize];
+        let key = Key::new(index, slot.generation);
+        let value = make(key);
+        // Seen to be vacant right before it is written over, so that nothing is looked for that would have to be dropped.
         if let Content::Vacant(next) = slot.content {
             self.vacant = next;
+            slot.content = Content::Occupied(value);
         }
-        let key = Key::new(index, slot.generation);
-        slot.content = Content::Occupied(make(key));
         self.len += 1;
         key
     }

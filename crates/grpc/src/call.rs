@@ -30,8 +30,8 @@ pub struct Call {
     pub(crate) peer_accepts: PeerAccepts,
     /// The number of the message that is unfinished, counted over all calls in the order in which they began.
     pub(crate) message: u64,
-    /// The metadata that opened the other side, until it is taken.
-    pub(crate) metadata: MetadataMap,
+    /// The metadata that opened the other side, if there was any, until it is taken. In a box, as most calls have none.
+    pub(crate) metadata: Option<Box<MetadataMap>>,
     /// Server: the same, of a request whose headers were read before; `metadata` is empty then.
     pub(crate) shared_metadata: Option<Arc<MetadataMap>>,
     pub(crate) deadline: Option<Instant>,
@@ -40,7 +40,7 @@ pub struct Call {
     pub(crate) inbound: Inbound,
     /// Client: how the call ended, and what came with that, until they are taken.
     pub(crate) status: Option<Status>,
-    pub(crate) trailers: MetadataMap,
+    pub(crate) trailers: Option<Box<MetadataMap>>,
     /// Client: the server has not looked at the call.
     pub(crate) unprocessed: bool,
     /// Server: why the call ends before its answer.
@@ -118,18 +118,21 @@ pub(crate) struct Credit {
 
 impl Credit {
     /// So many bytes have arrived.
+    #[inline]
     pub(crate) fn received(&mut self, bytes: usize) {
         self.unreleased = self.unreleased.saturating_add(bytes);
         self.held = self.held.saturating_add(bytes);
     }
 
     /// A message that arrived in so many bytes, prefix included, was handed over in `unfolded` bytes.
+    #[inline]
     pub(crate) fn handed_over(&mut self, bytes: usize, unfolded: usize) {
         self.untaken = self.untaken.saturating_add(bytes);
         self.unfolded = self.unfolded.saturating_add(unfolded);
     }
 
     /// The application took so many of the bytes handed over. Returns by how much less is held.
+    #[inline]
     pub(crate) fn taken(&mut self, bytes: usize) -> usize {
         let bytes = self.take(bytes);
         let freed = bytes.min(self.held);
@@ -148,6 +151,7 @@ impl Credit {
     }
 
     /// The application took, or will take, so many of the bytes handed over. Returns how many there were.
+    #[inline]
     fn take(&mut self, bytes: usize) -> usize {
         let bytes = bytes.min(self.unfolded);
         if bytes == self.unfolded {
@@ -169,11 +173,13 @@ impl Credit {
     }
 
     /// Nothing is held for the call any longer. Returns how much was.
+    #[inline]
     fn let_go(&mut self) -> usize {
         mem::take(&mut self.held)
     }
 
     /// How many bytes to credit; they count as credited.
+    #[inline]
     pub(crate) fn settle(&mut self) -> usize {
         let excess = self.unreleased.saturating_sub(self.untaken);
         self.unreleased -= excess;
@@ -188,8 +194,9 @@ pub(crate) struct Calls {
     deadlines: DeadlineHeap<CallKey>,
     /// Calls that are over and have to be reported. May hold stale keys.
     ended: VecDeque<CallKey>,
-    /// Maps whose memory waits for the next calls, and how much that is.
-    spare: Vec<MetadataMap>,
+    /// Maps that wait for the next calls, and how much memory they are.
+    #[allow(clippy::vec_box, reason = "calls take the box itself, so that no box is made in steady state")]
+    spare: Vec<Box<MetadataMap>>,
     spare_bytes: usize,
     /// What is held for all calls together.
     held: Holding,
@@ -207,9 +214,8 @@ pub(crate) struct NewCall {
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) metadata: MetadataMap,
+    pub(crate) metadata: Option<Box<MetadataMap>>,
     pub(crate) shared_metadata: Option<Arc<MetadataMap>>,
-    pub(crate) trailers: MetadataMap,
     pub(crate) encoding: Option<EncodingId>,
     pub(crate) sends: Option<Choice>,
     pub(crate) peer_accepts: PeerAccepts,
@@ -217,6 +223,7 @@ pub(crate) struct NewCall {
 
 impl Calls {
     /// Adds a call and writes its key into its stream.
+    #[inline]
     pub(crate) fn insert(&mut self, connection: &mut Connection, new: NewCall) -> CallKey {
         let deadlines = &mut self.deadlines;
         let stream = new.stream;
@@ -236,7 +243,7 @@ impl Calls {
             outbound: new.outbound,
             inbound: new.inbound,
             status: None,
-            trailers: new.trailers,
+            trailers: None,
             unprocessed: false,
             ending: Ending::Answered,
         });
@@ -269,21 +276,33 @@ impl Calls {
         self.slots.get(key).is_some_and(|call| call.stream == stream).then_some(key)
     }
 
-    /// A message that is not compressed has arrived, whole, in so many bytes, prefix included. False, and nothing counted, if the call
-    /// cannot have got such a message: it has ended, or is in the middle of one, or its messages are to be looked at first.
+    /// A message that is not compressed has arrived, whole, in so many bytes, prefix included: the call that got it. None, and nothing
+    /// counted, if the call on the stream cannot have got such a message: it has ended, or is in the middle of one, or its messages are
+    /// to be looked at first.
     #[inline]
-    pub(crate) fn has_received_whole(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) -> bool {
-        let Some(call) = self.slots.get_mut(key) else { return false };
-        if call.inbound != Inbound::Messages || call.encoding.is_some() || call.deframer.is_midway() {
-            return false;
+    pub(crate) fn receive_whole(
+        &mut self,
+        pool: &mut Pool,
+        (stream, user): (StreamKey, u64),
+        bytes: usize,
+    ) -> Option<CallKey> {
+        let key = CallKey::from_u64(user);
+        let call = self.slots.get_mut(key)?;
+        if call.stream != stream
+            || call.inbound != Inbound::Messages
+            || call.encoding.is_some()
+            || call.deframer.is_midway()
+        {
+            return None;
         }
         call.credit.received(bytes);
         call.credit.handed_over(bytes, bytes);
         pool.hold_for(&mut self.held, bytes);
-        true
+        Some(key)
     }
 
     /// Whether the call goes on, and no message has begun.
+    #[inline]
     pub(crate) fn is_between_messages(&self, key: CallKey) -> bool {
         let call = self.slots.get(key);
         call.is_some_and(|call| call.inbound == Inbound::Messages && !call.deframer.is_midway())
@@ -307,6 +326,7 @@ impl Calls {
     }
 
     /// The application took so many of the bytes handed over.
+    #[inline]
     pub(crate) fn taken(&mut self, pool: &mut Pool, key: CallKey, bytes: usize) {
         let Some(call) = self.slots.get_mut(key) else { return };
         let freed = call.credit.taken(bytes);
@@ -314,6 +334,7 @@ impl Calls {
     }
 
     /// Drops the message in progress of a call that takes no more, and counts nothing for the call any longer.
+    #[inline]
     pub(crate) fn let_go(&mut self, pool: &mut Pool, key: CallKey) {
         let Some(call) = self.slots.get_mut(key) else { return };
         call.deframer.clear(pool);
@@ -340,11 +361,15 @@ impl Calls {
             if bytes > 0 {
                 pool.unhold_for(held, bytes);
             }
-            (mem::take(&mut call.metadata), mem::take(&mut call.trailers), call.deadline_key)
+            (call.metadata.take(), call.trailers.take(), call.deadline_key)
         });
         let Some((metadata, trailers, deadline)) = left else { return };
-        self.give_map(metadata);
-        self.give_map(trailers);
+        if let Some(metadata) = metadata {
+            self.give_map(metadata);
+        }
+        if let Some(trailers) = trailers {
+            self.give_map(trailers);
+        }
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline);
         }
@@ -373,6 +398,7 @@ impl Calls {
     }
 
     /// Whether a call waits for its report.
+    #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
@@ -437,14 +463,16 @@ impl Calls {
             // What others hold too is counted with the readings.
             let shared = call.shared_metadata.as_ref().filter(|map| Arc::strong_count(map) == 1);
             let shared = shared.map_or(0, |map| map.memory_bytes());
-            call.metadata.memory_bytes() + shared + call.trailers.memory_bytes() + status
+            let maps = [&call.metadata, &call.trailers].into_iter().flatten().map(|map| map_bytes(map));
+            shared + maps.sum::<usize>() + status
         });
-        of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<MetadataMap>()
+        of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<Box<MetadataMap>>()
     }
 
     /// The most that maps which wait for the next calls come to, with so many calls at once.
     pub(crate) fn spare_memory_max(calls: usize) -> usize {
-        SPARE_BYTES_MAX + calls.saturating_mul(4 * size_of::<MetadataMap>())
+        // Two for each call, in a vector that grows to twice what it needs.
+        SPARE_BYTES_MAX + calls.saturating_mul(4 * size_of::<Box<MetadataMap>>())
     }
 
     /// Bytes of memory held by unfinished messages, and of messages handed over and not taken.
@@ -463,22 +491,35 @@ impl Calls {
         }
     }
 
-    /// An empty map, with memory if there is one to reuse.
-    pub(crate) fn take_map(&mut self) -> MetadataMap {
-        let map = self.spare.pop().unwrap_or_default();
-        self.spare_bytes -= map.memory_bytes();
+    /// An empty map, used before if there is one.
+    pub(crate) fn take_map(&mut self) -> Box<MetadataMap> {
+        let Some(map) = self.spare.pop() else { return Box::default() };
+        self.spare_bytes -= map_bytes(&map);
         map
     }
 
     /// Takes a map back for reuse.
-    pub(crate) fn give_map(&mut self, mut map: MetadataMap) {
-        let bytes = map.memory_bytes();
-        if bytes > 0 && bytes <= SPARE_BYTES_MAX - self.spare_bytes {
+    pub(crate) fn give_map(&mut self, mut map: Box<MetadataMap>) {
+        let bytes = map_bytes(&map);
+        if bytes <= SPARE_BYTES_MAX - self.spare_bytes {
             map.clear();
             self.spare_bytes += bytes;
             self.spare.push(map);
         }
     }
+
+    /// Swaps a map that a call has or has not into `into`, which is empty, so that its memory serves a later call.
+    pub(crate) fn hand_map(&mut self, map: Option<Box<MetadataMap>>, into: &mut MetadataMap) {
+        if let Some(mut map) = map {
+            mem::swap(&mut *map, into);
+            self.give_map(map);
+        }
+    }
+}
+
+/// Bytes of memory of a map in a box.
+const fn map_bytes(map: &MetadataMap) -> usize {
+    size_of::<MetadataMap>() + map.memory_bytes()
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The client's end of a connection.
 
-use std::mem;
 use std::sync::Arc;
 
 use fulmar_base::{Closed, Env, Input, Instant};
-use fulmar_http2::{Error, ErrorCode, Role};
+use fulmar_http2::{Error, ErrorCode, Event as StreamEvent, Role};
 
 use crate::call::{CallKey, Inbound};
 use crate::code::Code;
 use crate::config::Config;
 use crate::end::End;
-use crate::event::Event;
+use crate::event::{Body, Event};
 use crate::headers::Answer;
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
@@ -116,6 +115,11 @@ impl Client {
                 return Ok(None);
             } else {
                 let Some(event) = self.end.connection.next_event(env, input)? else { return Ok(None) };
+                if let StreamEvent::Data { stream, bytes, end } = event
+                    && let Some((call, message)) = self.end.on_plain_message(env, stream, bytes, end)
+                {
+                    return Ok(Some(Event::Message { call, body: Body::Lent(message) }));
+                }
                 if let Some(event) = self.on_stream_event(env, input, event) {
                     return Ok(Some(event));
                 }
@@ -206,9 +210,8 @@ impl Client {
     /// [`Event::Headers`], for an answer that is trailers only, and for a call that is over.
     pub fn take_metadata(&mut self, call: CallKey, into: &mut MetadataMap) {
         into.clear();
-        if let Some(slot) = self.end.calls.get_mut(call) {
-            mem::swap(&mut slot.metadata, into);
-        }
+        let map = self.end.calls.get_mut(call).and_then(|slot| slot.metadata.take());
+        self.end.calls.hand_map(map, into);
     }
 
     /// The status of a call reported as finished, once; its trailers are swapped into `trailers`, whose memory serves a
@@ -223,7 +226,8 @@ impl Client {
                 "the status of the call was taken before, or there is none yet",
             );
         };
-        mem::swap(&mut slot.trailers, trailers);
+        let map = slot.trailers.take();
+        self.end.calls.hand_map(map, trailers);
         status
     }
 

@@ -88,37 +88,50 @@ impl End {
         }
     }
 
-    /// Takes in a DATA frame, or the end of a stream without one. Of a frame that is one plain message it gives that message;
-    /// [`End::next_piece`] hands out what else there is.
+    /// Takes in a DATA frame that is one plain message, as most are: the call that gets it, and the message. `None`, and nothing done,
+    /// if it is anything else.
     #[inline]
-    pub(crate) fn on_data<'i>(
+    pub(crate) fn on_plain_message<'i>(
         &mut self,
         env: &mut Env<'_>,
-        input: &Input<'i>,
         stream: StreamKey,
         bytes: &'i [u8],
         end: bool,
-    ) -> Option<Piece<'i>> {
-        let call = self.calls.on_stream(&self.connection, stream)?;
-        if let Some((&[0, a, b, c, d], message)) = bytes.split_first_chunk::<PREFIX_LEN>()
-            && message.len() == u32::from_be_bytes([a, b, c, d]) as usize
-            && message.len() <= self.receive_message_bytes_max
-            && self.calls.has_received_whole(env.pool, call, bytes.len())
+    ) -> Option<(CallKey, &'i [u8])> {
+        let (&[0, a, b, c, d], message) = bytes.split_first_chunk::<PREFIX_LEN>()? else { return None };
+        if message.len() != u32::from_be_bytes([a, b, c, d]) as usize
+            || message.len() > self.receive_message_bytes_max
         {
-            if end || self.is_exhausted(env.pool) {
-                self.open_frame = Some(OpenFrame { call, end });
-            }
-            return Some(Piece::Message { call, body: Body::Lent(message) });
+            return None;
         }
-        input.set_aside(bytes);
-        self.open_frame = Some(OpenFrame { call, end });
-        None
+        let user = self.connection.user(stream)?;
+        let call = self.calls.receive_whole(env.pool, (stream, user), bytes.len())?;
+        if end || self.is_exhausted(env.pool) {
+            self.open_frame = Some(OpenFrame { call, end });
+        }
+        Some((call, message))
+    }
+
+    /// Takes in a DATA frame, or the end of a stream without one: [`End::next_piece`] hands out what there is.
+    pub(crate) fn on_data<'i>(&mut self, input: &Input<'i>, stream: StreamKey, bytes: &'i [u8], end: bool) {
+        if let Some(call) = self.calls.on_stream(&self.connection, stream) {
+            input.set_aside(bytes);
+            self.open_frame = Some(OpenFrame { call, end });
+        }
     }
 
     /// The next piece of the open DATA frame.
     #[inline]
     pub(crate) fn next_piece<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Piece<'i>> {
         match self.open_frame {
+            Some(OpenFrame { call, end: true })
+                if input.is_aside_empty()
+                    && !self.is_exhausted(env.pool)
+                    && self.calls.is_between_messages(call) =>
+            {
+                self.open_frame = None;
+                Some(Piece::End { call })
+            }
             Some(frame) => self.cut(env, input, frame),
             None if self.held.sheds() => {
                 self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status })
@@ -127,20 +140,13 @@ impl End {
         }
     }
 
+    #[inline(never)]
     fn cut<'i>(
         &mut self,
         env: &mut Env<'_>,
         input: &Input<'i>,
         OpenFrame { call, end }: OpenFrame,
     ) -> Option<Piece<'i>> {
-        if end
-            && input.is_aside_empty()
-            && !self.is_exhausted(env.pool)
-            && self.calls.is_between_messages(call)
-        {
-            self.open_frame = None;
-            return Some(Piece::End { call });
-        }
         if self.unfolds(call)
             && let Some((call, status)) = self.exhausted(env.pool)
         {
@@ -288,6 +294,7 @@ impl End {
     }
 
     /// The application took a message that had so many bytes without its prefix.
+    #[inline]
     pub(crate) fn release(&mut self, env: &mut Env<'_>, call: CallKey, message_bytes: usize) {
         self.calls.taken(env.pool, call, message_bytes.saturating_add(PREFIX_LEN));
         self.credit(env, call);
@@ -342,11 +349,7 @@ impl End {
         if end {
             self.end_outbound(call);
         }
-        if exact {
-            return Ok(());
-        }
-        let text = format!("a message did not encode to the {length} bytes that were announced for it");
-        Err(MessageError::Misencoded(Status::new(Code::Internal, text)))
+        if exact { Ok(()) } else { Err(misencoded(length)) }
     }
 
     fn encode_compressed(
@@ -441,11 +444,13 @@ impl End {
     }
 
     /// The prefix of a message of this length.
+    #[inline]
     pub(crate) fn prefix(&self, length: usize) -> Result<[u8; PREFIX_LEN], TooLong> {
         let length_max = self.send_message_bytes_max.min(u32::MAX as usize);
         framing::prefix(length, false).filter(|_| length <= length_max).ok_or(TooLong { length, length_max })
     }
 
+    #[inline]
     fn sending_stream(&self, call: CallKey) -> Result<StreamKey, MessageError> {
         match self.calls.get(call) {
             Some(slot) if slot.outbound != Outbound::Ended => Ok(slot.stream),
@@ -494,12 +499,22 @@ impl From<SendError> for MessageError {
     }
 }
 
+/// What becomes of a call whose message had not the length announced.
+#[cold]
+pub(crate) fn misencoded(length: usize) -> MessageError {
+    let text = format!("a message did not encode to the {length} bytes that were announced for it");
+    MessageError::Misencoded(Status::new(Code::Internal, text))
+}
+
 /// Has `encode` append `length` bytes to `buffer`; whether it did. The buffer grows by `length` in any case, so that
 /// the frame around the message stays whole and the connection with it.
-fn encode_exactly(buffer: &mut Vec<u8>, length: usize, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+#[inline]
+pub(crate) fn encode_exactly(buffer: &mut Vec<u8>, length: usize, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
     let end = buffer.len() + length;
     encode(buffer);
     let exact = buffer.len() == end;
-    buffer.resize(end, 0);
+    if !exact {
+        buffer.resize(end, 0);
+    }
     exact
 }

@@ -186,11 +186,11 @@ pub(crate) fn request_rest(head: RequestHead<'_>) -> impl Iterator<Item = Field<
 /// What opens an answer. A client learns what it may compress with itself, unless that is nothing. The encoding of the messages and
 /// metadata come behind it.
 pub(crate) fn response_head(encodings: &Encodings) -> impl Iterator<Item = Field<'_>> + Clone {
-    RESPONSE_HEAD.into_iter().chain(encodings.accepts_any().then(|| accept_field(encodings)))
+    RESPONSE_HEAD.iter().copied().chain(encodings.accepts_any().then(|| accept_field(encodings)))
 }
 
-const RESPONSE_HEAD: [Field<'static>; 2] =
-    [Field::new(b":status", b"200"), Field::new(b"content-type", CONTENT_TYPE)];
+const RESPONSE_HEAD: &[Field<'static>] =
+    &[Field::new(b":status", b"200"), Field::new(b"content-type", CONTENT_TYPE)];
 
 /// An answer to what is not gRPC. It names what would be.
 pub(crate) const NOT_GRPC: [Field<'static>; 2] =
@@ -256,7 +256,10 @@ impl StatusText {
 }
 
 /// The trailers of an answer that ended well, without message and metadata.
-pub(crate) const OK: [Field<'static>; 1] = [Field::new(b"grpc-status", b"0")];
+pub(crate) fn ok() -> impl Iterator<Item = Field<'static>> + Clone {
+    const FIELDS: &[Field<'static>] = &[Field::new(b"grpc-status", b"0")];
+    FIELDS.iter().copied()
+}
 
 /// What goes in front of a status that is the whole answer.
 pub(crate) fn trailers_only_head(
@@ -264,7 +267,7 @@ pub(crate) fn trailers_only_head(
     encodings: &Encodings,
 ) -> impl Iterator<Item = Field<'_>> + Clone {
     // The client may have failed to see what this server decodes (compression.md).
-    RESPONSE_HEAD.into_iter().chain((code == Code::Unimplemented).then(|| accept_field(encodings)))
+    RESPONSE_HEAD.iter().copied().chain((code == Code::Unimplemented).then(|| accept_field(encodings)))
 }
 
 /// Metadata on its way out, without what is not its to say.

@@ -67,6 +67,7 @@ impl End {
     }
 
     /// Lets the peer send as much more on a call as is due, unless the bounds forbid it.
+    #[inline]
     pub(crate) fn credit(&mut self, env: &mut Env<'_>, call: CallKey) {
         if self.lost {
             return;

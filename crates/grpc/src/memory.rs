@@ -88,7 +88,7 @@ impl Config {
     /// Headers and trailers of each call, with a status text that may be as large again.
     fn metadata_max(&self, streams: usize) -> usize {
         let list = self.http2.header_list_bytes_max as usize;
-        let map = MetadataMap::memory_bytes_max(list);
+        let map = MetadataMap::memory_bytes_max(list).saturating_add(size_of::<MetadataMap>());
         let of_call = map.saturating_mul(2).saturating_add(list);
         streams.saturating_mul(of_call).saturating_add(Calls::spare_memory_max(streams))
     }

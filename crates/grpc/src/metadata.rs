@@ -112,7 +112,7 @@ impl MetadataMap {
     }
 
     /// The memory it holds, used or not, in bytes.
-    pub fn memory_bytes(&self) -> usize {
+    pub const fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 }

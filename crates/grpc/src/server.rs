@@ -1,17 +1,16 @@
 //! The server's end of a connection.
 
 use std::borrow::Cow;
-use std::mem;
 use std::sync::Arc;
 
 use fulmar_base::{Closed, Env, Input, Instant};
-use fulmar_http2::{Error, ErrorCode, Role, Template};
+use fulmar_http2::{Error, ErrorCode, Event as StreamEvent, Role, Template};
 
 use crate::admission::{Admission, Admit};
 use crate::call::{CallKey, Ending, Outbound};
 use crate::config::Config;
 use crate::end::End;
-use crate::event::Event;
+use crate::event::{Body, Event};
 use crate::headers::{self, Refusal, Request, StatusText};
 use crate::memory::Memory;
 use crate::metadata::MetadataMap;
@@ -106,6 +105,11 @@ impl Server {
                 return Ok(None);
             } else {
                 let Some(event) = self.end.connection.next_event(env, input)? else { return Ok(None) };
+                if let StreamEvent::Data { stream, bytes, end } = event
+                    && let Some((call, message)) = self.end.on_plain_message(env, stream, bytes, end)
+                {
+                    return Ok(Some(Event::Message { call, body: Body::Lent(message) }));
+                }
                 if let Some(event) = self.on_stream_event(env, input, event) {
                     return Ok(Some(event));
                 }
@@ -182,6 +186,18 @@ impl Server {
         self.ending
     }
 
+    /// Forgets a call whose answer has left, if the client has sent all that it had too, instead of waiting for its
+    /// [`Event::Finished`]. False, and nothing done, if there is something to wait for: the event will come.
+    pub fn forget(&mut self, env: &mut Env<'_>, call: CallKey) -> bool {
+        let Some(slot) = self.end.calls.get(call) else { return true };
+        if slot.outbound != Outbound::Ended || self.end.lost || !self.end.connection.forget(env, slot.stream)
+        {
+            return false;
+        }
+        self.end.calls.remove(env.pool, call);
+        true
+    }
+
     fn ends_early(&mut self, call: CallKey, ending: Ending) {
         if let Some(slot) = self.end.calls.get_mut(call) {
             slot.ending = ending;
@@ -217,19 +233,20 @@ impl Server {
 
     /// The metadata of the request; empty after [`take_metadata`](Self::take_metadata) and for a call that is over.
     pub fn metadata(&self, call: CallKey) -> &MetadataMap {
-        self.end.calls.get(call).map_or(MetadataMap::EMPTY, |slot| match &slot.shared_metadata {
-            Some(shared) => shared,
-            None => &slot.metadata,
-        })
+        let slot = self.end.calls.get(call);
+        let map = slot.and_then(|slot| slot.shared_metadata.as_deref().or(slot.metadata.as_deref()));
+        map.unwrap_or(MetadataMap::EMPTY)
     }
 
     /// Swaps the metadata of the request into `into`, whose memory serves a later call.
     pub fn take_metadata(&mut self, call: CallKey, into: &mut MetadataMap) {
         into.clear();
-        if let Some(slot) = self.end.calls.get_mut(call) {
-            match slot.shared_metadata.take() {
-                Some(shared) => into.copy_from(&shared),
-                None => mem::swap(&mut slot.metadata, into),
+        let Some(slot) = self.end.calls.get_mut(call) else { return };
+        match slot.shared_metadata.take() {
+            Some(shared) => into.copy_from(&shared),
+            None => {
+                let map = slot.metadata.take();
+                self.end.calls.hand_map(map, into);
             }
         }
     }

@@ -57,6 +57,7 @@ impl Encoder {
     }
 
     /// Begins a header block whose fields follow in parts.
+    #[inline]
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         let size_max = self.allowed_size();
         if self.smallest_pending.is_some() || size_max != self.table.size_max() {

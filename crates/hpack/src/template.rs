@@ -25,6 +25,7 @@ impl Template {
     }
 
     /// The size of its list as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC 9113 §6.5.2), which `measure` tells once.
+    #[inline]
     pub fn list_bytes(&mut self, measure: impl FnOnce() -> usize) -> usize {
         *self.list_bytes.get_or_insert_with(measure)
     }

@@ -25,8 +25,9 @@ impl SendWindow {
     }
 
     /// How many bytes may be sent; 0 also for a negative window.
+    #[inline]
     pub(crate) fn available(self) -> usize {
-        usize::try_from(self.0).unwrap_or(0)
+        self.0.max(0) as usize
     }
 
     /// Bytes were sent, at most [`available`](Self::available).
@@ -71,6 +72,31 @@ impl ReceiveWindow {
         }
         self.available = left as i32;
         Ok(())
+    }
+
+    /// Whether so many bytes fit.
+    #[inline]
+    pub(crate) const fn has_room_for(&self, bytes: u32) -> bool {
+        self.available as i64 >= bytes as i64
+    }
+
+    /// So many bytes have arrived, for which there [is room](Self::has_room_for).
+    #[inline]
+    pub(crate) const fn take(&mut self, bytes: u32) {
+        self.available -= bytes as i32;
+    }
+
+    /// Whether so many bytes fit, and no update is due when they are taken at once.
+    #[inline]
+    pub(crate) const fn passes(&self, bytes: u32) -> bool {
+        self.has_room_for(bytes) && self.released as u64 + (bytes as u64) < self.size as u64 / 4
+    }
+
+    /// So many bytes, which [pass](Self::passes), have arrived and are taken.
+    #[inline]
+    pub(crate) const fn pass(&mut self, bytes: u32) {
+        self.take(bytes);
+        self.released += bytes;
     }
 
     /// Whether no more than so many bytes fit.

@@ -42,6 +42,8 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct KnownSections {
     slots: Vec<Slot>,
+    /// The slot of the section of each kind that came last: mostly the next one is the same.
+    recent: [u8; 3],
     /// The slot to be used next when all are in use.
     next: usize,
     serial: u64,
@@ -59,15 +61,31 @@ struct Slot {
     fields: FieldList,
 }
 
+impl Slot {
+    #[inline]
+    fn is(&self, block: &[u8], version: u64, kind: Kind) -> bool {
+        self.version == version && self.kind == kind && self.block == block
+    }
+}
+
 impl KnownSections {
     /// The section that this block is, if it is known under this version of the table as one of this kind.
     #[inline]
-    pub(crate) fn find(&self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
+    pub(crate) fn find(&mut self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
+        let slot = usize::from(self.recent[kind as usize]);
+        match self.slots.get(slot) {
+            Some(recent) if recent.is(block, version, kind) => {
+                Some(KnownSection { slot, serial: recent.serial })
+            }
+            _ => self.search(block, version, kind),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&mut self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
         let hash = hash(block);
-        let is_it = |slot: &Slot| {
-            slot.hash == hash && slot.version == version && slot.kind == kind && slot.block == block
-        };
-        let slot = self.slots.iter().position(is_it)?;
+        let slot = self.slots.iter().position(|slot| slot.hash == hash && slot.is(block, version, kind))?;
+        self.recent[kind as usize] = slot as u8;
         Some(KnownSection { slot, serial: self.slots[slot].serial })
     }
 

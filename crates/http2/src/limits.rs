@@ -131,6 +131,12 @@ impl Budgets {
         }
     }
 
+    /// Whether DATA with so much content that does not end its stream may be counted.
+    #[inline]
+    pub(crate) const fn counts_data(length: usize) -> bool {
+        length < TINY_DATA_BYTES
+    }
+
     /// A frame of DATA arrived that does not end its stream. `forced`: the peer had no window for more.
     pub(crate) fn on_data_received(
         &mut self,

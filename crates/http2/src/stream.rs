@@ -146,6 +146,24 @@ impl Stream {
         self.state.may_send() && !self.end_waits()
     }
 
+    /// Whether content of the peer is in its place, and is neither counted nor thrown away.
+    #[inline]
+    pub(crate) fn takes_content(&self) -> bool {
+        self.state.may_receive()
+            && self.incoming == Section::Content
+            && self.content_left.is_none()
+            && self.discarding.is_none()
+    }
+
+    /// Whether a response or trailers need no more than to be well-formed.
+    #[inline]
+    pub(crate) fn takes_sections(&self) -> bool {
+        self.state.may_receive()
+            && !self.head_request
+            && self.content_left.is_none()
+            && self.discarding.is_none()
+    }
+
     /// Whether nothing more happens on the stream but the delivery of its last events.
     pub(crate) fn is_ended(&self) -> bool {
         self.state == State::Closed || self.reset_sent

@@ -16,8 +16,10 @@ pub(crate) struct Streams {
     slab: Slab<Stream>,
     by_id: VecDeque<(u32, StreamKey)>,
     queue: SendQueue,
-    /// The stream that was found or opened last, if it is still there: frames of one stream come one behind the other.
-    recent: Option<(u32, StreamKey)>,
+    /// The stream that was found or opened last, or one that has gone: frames of one stream come one behind the other.
+    recent: (u32, StreamKey),
+    /// The id at the front of `by_id`, if there is one.
+    first_id: u32,
 }
 
 /// What is left of a stream that was removed.
@@ -30,20 +32,31 @@ pub(crate) struct Removed {
 
 impl Streams {
     pub(crate) const fn new() -> Self {
-        Self { slab: Slab::new(), by_id: VecDeque::new(), queue: SendQueue::new(), recent: None }
+        Self {
+            slab: Slab::new(),
+            by_id: VecDeque::new(),
+            queue: SendQueue::new(),
+            recent: (0, StreamKey::from_u64(0)),
+            first_id: 0,
+        }
     }
 
     /// Adds a stream whose id is above all others.
+    #[inline]
     pub(crate) fn insert(&mut self, stream: Stream) -> StreamKey {
         let id = stream.id;
         debug_assert!(self.by_id.back().is_none_or(|&(last, _)| last < id), "ids rise");
         let key = self.slab.insert(stream);
+        if self.by_id.is_empty() {
+            self.first_id = id;
+        }
         self.by_id.push_back((id, key));
-        self.recent = Some((id, key));
+        self.recent = (id, key);
         key
     }
 
     /// Removes a stream, and gives what waits on it.
+    #[inline]
     pub(crate) fn remove(&mut self, key: StreamKey) -> Option<(Removed, Option<Box<Waiting>>)> {
         if self.slab.get(key)?.lane != Lane::None {
             self.queue.remove(&mut self.slab, key);
@@ -53,15 +66,18 @@ impl Streams {
         })?;
         let id = removed.0.id;
         match self.by_id.front() {
-            Some(&(first, _)) if first == id => drop(self.by_id.pop_front()),
+            Some(&(first, _)) if first == id => {
+                self.by_id.pop_front();
+                self.first_id = self.by_id.front().map_or(0, |&(id, _)| id);
+            }
             _ => {
                 if let Some(position) = self.position(id) {
                     self.by_id.remove(position);
                 }
             }
         }
-        if self.recent.is_some_and(|(recent, _)| recent == id) {
-            self.recent = None;
+        if self.recent.0 == id {
+            self.recent = (0, StreamKey::from_u64(0));
         }
         Some(removed)
     }
@@ -78,16 +94,33 @@ impl Streams {
 
     #[inline]
     pub(crate) fn find(&mut self, id: u32) -> Option<StreamKey> {
-        match self.recent {
-            Some((recent, key)) if recent == id => Some(key),
-            _ => self.search(id),
-        }
+        let (recent, key) = self.recent;
+        // No stream has the id 0, and no key is 0 as a number.
+        if recent == id && id != 0 { Some(key) } else { self.search(id) }
     }
 
+    /// The open stream with this id.
+    #[inline]
+    pub(crate) fn find_mut(&mut self, id: u32) -> Option<(StreamKey, &mut Stream)> {
+        let key = self.find(id)?;
+        Some((key, self.slab.get_mut(key)?))
+    }
+
+    /// Streams end about in the order in which they began, so one mostly lies as far behind the first as if none between them had
+    /// ended.
+    #[inline]
     fn search(&mut self, id: u32) -> Option<StreamKey> {
-        let key = self.position(id).and_then(|position| self.at(position))?;
-        self.recent = Some((id, key));
+        let key = match self.by_id.get(self.likely_position(id)) {
+            Some(&(there, key)) if there == id => key,
+            _ => self.position(id).and_then(|position| self.at(position))?,
+        };
+        self.recent = (id, key);
         Some(key)
+    }
+
+    #[inline]
+    fn likely_position(&self, id: u32) -> usize {
+        (id.wrapping_sub(self.first_id) / 2) as usize
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -184,11 +217,10 @@ impl Streams {
         self.update_queue(key);
     }
 
-    /// Where in the ring an id is. Streams end about in the order in which they began, so it mostly lies as far behind the first as
-    /// if none between them had ended.
+    /// Where in the ring an id is.
+    #[inline(never)]
     fn position(&self, id: u32) -> Option<usize> {
-        let &(first, _) = self.by_id.front()?;
-        let likely = (id.checked_sub(first)? / 2) as usize;
+        let likely = self.likely_position(id);
         if self.by_id.get(likely).is_some_and(|&(there, _)| there == id) {
             return Some(likely);
         }

@@ -155,6 +155,12 @@ impl Tuner {
         }
     }
 
+    /// Whether DATA that arrives means nothing to it.
+    #[inline]
+    pub(crate) const fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
     /// DATA has arrived. Gives the payload of the PING that is to be sent, if a probe begins with it.
     #[inline]
     pub(crate) fn on_data(
@@ -164,7 +170,7 @@ impl Tuner {
         windows: (u32, u32),
         now: Instant,
     ) -> Option<[u8; 8]> {
-        if matches!(self.state, State::Idle) { None } else { self.look_at(stream, bytes, windows, now) }
+        if self.is_idle() { None } else { self.look_at(stream, bytes, windows, now) }
     }
 
     #[inline(never)]

@@ -350,7 +350,7 @@ impl ServerEndpoint {
                 polled
             };
             if polled.is_ready() {
-                return self.end(env, index, CallEnd::Finished);
+                return self.end_answered(env, index, CallEnd::Finished);
             }
             let Some(cell) = &call.cell else { return };
             let waker = flush(cell, &mut self.grpc, env, call.key);
@@ -373,8 +373,16 @@ impl ServerEndpoint {
             let span = &call.span;
             let to = Destination::Engine { grpc: &mut self.grpc, env, call: call.key };
             Answer { to, hooks, span }.finish(status, MetadataMap::EMPTY);
-            self.end(env, index, CallEnd::Failed);
+            self.end_answered(env, index, CallEnd::Failed);
         }
+    }
+
+    /// Ends a call whose answer was given. The engine need not tell of its end, since nobody listens any more.
+    fn end_answered(&mut self, env: &mut Env<'_>, index: usize, end: CallEnd) {
+        let Some(call) = &self.calls[index] else { return };
+        let key = call.key;
+        self.end(env, index, end);
+        self.grpc.forget(env, key);
     }
 
     /// Drops the handler. Handles that the user has put elsewhere see how the call ended.

@@ -32,8 +32,8 @@ impl Client {
                 self.on_headers(env, call, end)
             }
             StreamEvent::Data { stream, bytes, end } => {
-                let piece = self.on_data(env, input, stream, bytes, end)?;
-                self.on_piece(env, piece)
+                self.on_data(env, input, stream, bytes, end);
+                None
             }
             StreamEvent::Reset { stream, user, code, unprocessed, text } => {
                 let call = self.end.calls.with_user(stream, user)?;
@@ -105,18 +105,23 @@ impl Client {
     #[inline(never)]
     fn on_unusual_headers<'i>(&mut self, env: &mut Env<'_>, call: CallKey, end: bool) -> Option<Event<'i>> {
         let slot = self.end.calls.get_mut(call)?;
-        let section = (&self.end.connection, &self.end.encodings);
-        if end {
-            let answer = read_answer(section, &mut self.readings, &mut slot.trailers);
-            self.on_trailers(env, call, answer);
-            None
-        } else if slot.inbound == Inbound::Headers {
-            let answer = read_answer(section, &mut self.readings, &mut slot.metadata);
-            self.on_answer(env, call, answer)
-        } else {
+        if !end && slot.inbound != Inbound::Headers {
             let text = "header block without END_STREAM behind the headers of the answer";
             self.abort(env, call, Status::new(Code::Internal, text), ErrorCode::ProtocolError);
+            return None;
+        }
+        let map = if end { slot.trailers.take() } else { slot.metadata.take() };
+        let mut map = map.unwrap_or_else(|| self.end.calls.take_map());
+        let section = (&self.end.connection, &self.end.encodings);
+        let answer = read_answer(section, &mut self.readings, &mut map);
+        let slot = self.end.calls.get_mut(call)?;
+        if end {
+            slot.trailers = Some(map);
+            self.on_trailers(env, call, answer);
             None
+        } else {
+            slot.metadata = Some(map);
+            self.on_answer(env, call, answer)
         }
     }
 
@@ -124,7 +129,9 @@ impl Client {
     fn on_answer<'i>(&mut self, env: &mut Env<'_>, call: CallKey, answer: Answer) -> Option<Event<'i>> {
         let slot = self.end.calls.get_mut(call)?;
         if let 100..200 = answer.http_status {
-            slot.metadata.clear();
+            if let Some(metadata) = &mut slot.metadata {
+                metadata.clear();
+            }
             return None;
         }
         if answer.http_status != 200 || !answer.is_grpc {
@@ -175,14 +182,11 @@ impl Client {
         stream: StreamKey,
         bytes: &'i [u8],
         end: bool,
-    ) -> Option<Piece<'i>> {
-        let call = self.call_on(stream)?;
+    ) {
+        let Some(call) = self.call_on(stream) else { return };
         match self.end.calls.get(call).map(|slot| slot.inbound) {
-            Some(Inbound::Headers | Inbound::Foreign) => {
-                self.on_stray_data(env, call, bytes, end);
-                None
-            }
-            _ => self.end.on_data(env, input, stream, bytes, end),
+            Some(Inbound::Headers | Inbound::Foreign) => self.on_stray_data(env, call, bytes, end),
+            _ => self.end.on_data(input, stream, bytes, end),
         }
     }
 
@@ -243,8 +247,8 @@ impl Client {
         // A server whose clock for the call ran out first cancels it.
         let too_late = status.code() == Code::Cancelled && slot.deadline.is_some_and(|at| at <= env.now);
         slot.status = Some(if too_late { deadline_exceeded() } else { status });
-        if too_late {
-            slot.trailers.clear();
+        if too_late && let Some(trailers) = &mut slot.trailers {
+            trailers.clear();
         }
         self.end.close(env, call);
     }

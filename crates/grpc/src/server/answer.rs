@@ -1,14 +1,15 @@
 //! What a server sends.
 
 use fulmar_base::{Block, Env};
-use fulmar_http2::{ErrorCode, Field, Known, Plain, SendError, StreamKey};
+use fulmar_http2::{ErrorCode, Field, Known, Plain, SendError, Sent, StreamKey};
 
 use super::Server;
 use crate::call::{CallKey, Ending, Inbound, Outbound};
 use crate::code::Code;
 use crate::encoding::{Choice, Compress, Compression, Encodings, PeerAccepts, UnknownEncoding};
-use crate::end::MessageError;
+use crate::end::{MessageError, encode_exactly, misencoded};
 use crate::event::Gone;
+use crate::framing::PREFIX_LEN;
 use crate::headers::{self, Refusal, StatusText};
 use crate::metadata::MetadataMap;
 use crate::status::Status;
@@ -169,12 +170,61 @@ impl Server {
         encode: impl FnOnce(&mut Vec<u8>),
         trailers: &MetadataMap,
     ) -> Result<(), Gone> {
-        self.admit(env, call, length)?;
-        if self.end.calls.get(call).ok_or(Gone)?.outbound == Outbound::Headers {
+        let prefix = match self.end.prefix(length) {
+            Ok(prefix) => prefix,
+            Err(error) => return self.settle(env, call, Err(error.into())),
+        };
+        let slot = self.end.calls.get_mut(call).ok_or(Gone)?;
+        let is_first = slot.outbound == Outbound::Headers;
+        let is_plain = is_first && slot.sends.is_none() && metadata.is_empty() && trailers.is_empty();
+        let mut encode = Some(encode);
+        let encode_framed = |buffer: &mut Vec<u8>| {
+            buffer.extend_from_slice(&prefix);
+            encode.take().is_some_and(|encode| encode_exactly(buffer, length, encode))
+        };
+        match if is_plain { self.reply_at_once(env, call, length, encode_framed) } else { Sent::Nothing } {
+            Sent::All => return Ok(()),
+            Sent::WithoutTrailers => return self.settle(env, call, Err(misencoded(length))),
+            Sent::Nothing => {}
+        }
+        let Some(encode) = encode else { return Err(Gone) };
+        if is_first {
             self.send_headers(env, call, metadata)?;
         }
         self.encode_message(env, call, length, encode)?;
         self.finish(env, call, &Status::default(), trailers)
+    }
+
+    /// Sends the answer to a call of which nothing was sent: one plain message without metadata, and `OK`.
+    #[inline]
+    fn reply_at_once(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        length: usize,
+        encode_framed: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Sent {
+        let Some(slot) = self.end.calls.get_mut(call) else { return Sent::Nothing };
+        let (stream, connection) = (slot.stream, &mut self.end.connection);
+        let fields = headers::response_head(&self.end.encodings);
+        let head = Known { template: &mut self.response_head, fields };
+        let ok = Known { template: &mut self.ok, fields: headers::ok() };
+        let sent = connection.send_response(env, stream, head, PREFIX_LEN + length, encode_framed, ok);
+        match sent {
+            Sent::Nothing => {}
+            Sent::WithoutTrailers => slot.outbound = Outbound::Messages,
+            Sent::All => {
+                let half_closed = slot.inbound == Inbound::Ended;
+                slot.outbound = Outbound::Ended;
+                slot.inbound = Inbound::Ended;
+                self.end.calls.let_go(env.pool, call);
+                if !half_closed {
+                    // The client need not send the rest (RFC 9113 §8.1).
+                    self.end.connection.reset_after_end(env, stream, ErrorCode::NoError);
+                }
+            }
+        }
+        sent
     }
 
     /// Ends the answer with a status and trailers: those of the status and the ones given. Where nothing was sent
@@ -254,7 +304,7 @@ impl Server {
         let encodings = &self.end.encodings;
         let mut code = status.code();
         if status.is_ok() && !whole_answer && status.is_plain() && trailers.is_empty() {
-            let section = Known { template: &mut self.ok, fields: headers::OK };
+            let section = Known { template: &mut self.ok, fields: headers::ok() };
             match connection.send_headers_with(env, stream, section, true) {
                 Ok(()) => return Ok(()),
                 Err(SendError::HeadersTooLarge { .. }) => {}

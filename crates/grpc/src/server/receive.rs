@@ -32,12 +32,12 @@ impl Server {
                     return self.begin(env, input, stream, end);
                 }
                 // Trailers of a request: gRPC gives them no meaning besides the end.
-                let piece = self.end.on_data(env, input, stream, &[], end)?;
-                self.on_piece(env, piece)
+                self.end.on_data(input, stream, &[], end);
+                None
             }
             StreamEvent::Data { stream, bytes, end } => {
-                let piece = self.end.on_data(env, input, stream, bytes, end)?;
-                self.on_piece(env, piece)
+                self.end.on_data(input, stream, bytes, end);
+                None
             }
             StreamEvent::Reset { stream, user, code, .. } => {
                 let call = self.end.calls.with_user(stream, user)?;
@@ -96,23 +96,27 @@ impl Server {
             self.end.connection.reset(env, stream, ErrorCode::RefusedStream);
             return None;
         }
-        let (mut metadata, mut shared) = (MetadataMap::new(), None);
+        let (mut metadata, mut shared) = (None::<Box<MetadataMap>>, None);
         let read = match self.read_before() {
             Some((request, map)) => {
-                shared = (!map.is_empty()).then_some(map);
+                shared = map;
                 Ok(request)
             }
             None => {
-                metadata = self.end.calls.take_map();
-                self.read_request(&mut metadata)
+                let map = metadata.insert(self.end.calls.take_map());
+                self.read_request(map)
             }
         };
-        let admitted = read
-            .and_then(|request| self.ask(&request, shared.as_deref().unwrap_or(&metadata)).map(|()| request));
+        let admitted = read.and_then(|request| {
+            let metadata = shared.as_deref().or(metadata.as_deref()).unwrap_or(MetadataMap::EMPTY);
+            self.ask(&request, metadata).map(|()| request)
+        });
         let request = match admitted {
             Ok(request) => request,
             Err(refusal) => {
-                self.end.calls.give_map(metadata);
+                if let Some(metadata) = metadata {
+                    self.end.calls.give_map(metadata);
+                }
                 self.end.connection.set_user(stream, REFUSED);
                 self.refuse(env, stream, end, &refusal);
                 return None;
@@ -129,24 +133,22 @@ impl Server {
             deadline,
             metadata,
             shared_metadata: shared,
-            trailers: MetadataMap::new(),
             encoding: request.encoding,
             sends,
             peer_accepts: request.peer_accepts,
         };
         let call = self.end.calls.insert(&mut self.end.connection, new);
         if end {
-            // Never a message.
-            let _ = self.end.on_data(env, input, stream, &[], true);
+            self.end.on_data(input, stream, &[], true);
         }
         Some(Event::Begin { call, method: request.method, deadline })
     }
 
     /// What the header section in hand asks for, if it was read before.
     #[inline]
-    fn read_before(&self) -> Option<(Request, Arc<MetadataMap>)> {
+    fn read_before(&self) -> Option<(Request, Option<Arc<MetadataMap>>)> {
         let (request, metadata) = self.readings.share(self.end.connection.known_section()?)?;
-        Some((*request, metadata.clone()))
+        Some((*request, (!metadata.is_empty()).then(|| metadata.clone())))
     }
 
     /// What the header section in hand asks for.

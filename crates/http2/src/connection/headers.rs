@@ -11,7 +11,7 @@ use super::{Connection, Role};
 use crate::closed_streams::EndedBy;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, Head, HeadersPayload, flag};
-use crate::known::Kind;
+use crate::known::{Kind, KnownSection};
 use crate::section::{Plain, list_bytes};
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
@@ -153,7 +153,7 @@ impl Connection {
         {
             self.known_section = Some(known);
             return match found {
-                Found::Open(key) => self.on_known_headers(env, key, opening),
+                Found::Open(key) => self.on_further_headers(env, key, opening),
                 Found::Closed | Found::Idle => self.on_request(env, opening),
             };
         }
@@ -225,9 +225,7 @@ impl Connection {
         if self.departure.ignores(id) {
             return self.ignore(env).map(|()| None);
         }
-        let full = self.streams.len() >= self.config.streams_max as usize
-            || self.backlog.bytes() > self.config.queued_bytes_max;
-        if full {
+        if self.is_full() {
             return self.turn_away(env, opening, ErrorCode::RefusedStream);
         }
         self.last_processed_id = id;
@@ -235,12 +233,7 @@ impl Connection {
         if !is_known && self.fields.overflow().is_some() {
             return self.answer_too_large(env, opening);
         }
-        let mut stream = Stream::new(
-            id,
-            SendWindow::new(self.peer.initial_window),
-            ReceiveWindow::new(self.initial_receive_window()),
-        );
-        stream.pace = Pace::new(env.now);
+        let mut stream = self.new_stream(env, id);
         let well_formed = is_known
             || self.validator.request(self.fields.iter()).is_ok_and(|request| {
                 stream.content_left = request.content_length;
@@ -249,13 +242,52 @@ impl Connection {
         if !well_formed || opening.self_dependent {
             return self.turn_away(env, opening, ErrorCode::ProtocolError);
         }
+        Ok(Some(self.open_remotely(stream, opening.end_stream)))
+    }
+
+    /// Server: a request that is known to be well-formed, on a stream that the client may open.
+    #[inline]
+    pub(super) fn on_known_request(
+        &mut self,
+        env: &Env<'_>,
+        id: u32,
+        end: bool,
+        section: KnownSection,
+    ) -> Event<'static> {
+        self.known_section = Some(section);
+        self.last_peer_id = id;
+        self.last_processed_id = id;
+        let stream = self.new_stream(env, id);
+        self.open_remotely(stream, end)
+    }
+
+    /// Whether no stream may be opened, for their number or for how much waits on them.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.streams.len() >= self.config.streams_max as usize
+            || self.backlog.bytes() > self.config.queued_bytes_max
+    }
+
+    /// A stream that begins.
+    #[inline]
+    pub(super) fn new_stream(&self, env: &Env<'_>, id: u32) -> Stream {
+        let mut stream = Stream::new(
+            id,
+            SendWindow::new(self.peer.initial_window),
+            ReceiveWindow::new(self.initial_receive_window()),
+        );
+        stream.pace = Pace::new(env.now);
+        stream
+    }
+
+    #[inline]
+    fn open_remotely(&mut self, mut stream: Stream, end: bool) -> Event<'static> {
         self.budgets.on_stream();
         stream.incoming = Section::Content;
-        if opening.end_stream {
+        if end {
             stream.state.end_remote();
         }
-        let stream = self.streams.insert(stream);
-        Ok(Some(Event::Headers { stream, end: opening.end_stream }))
+        Event::Headers { stream: self.streams.insert(stream), end }
     }
 
     /// Resets a stream that the application has not seen.
@@ -317,27 +349,6 @@ impl Connection {
         if opening.end_stream {
             self.closed_streams.remember(opening.stream_id, EndedBy::EndStream);
         }
-    }
-
-    /// A response, or trailers, that is known to be well-formed.
-    #[inline]
-    fn on_known_headers(
-        &mut self,
-        env: &mut Env<'_>,
-        key: StreamKey,
-        opening: Opening,
-    ) -> Result<Option<Event<'static>>, Error> {
-        let end = opening.end_stream;
-        let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
-        let is_unusual = stream.head_request || stream.content_left.is_some() || stream.discarding.is_some();
-        if is_unusual || opening.self_dependent || !stream.state.may_receive() {
-            return self.on_further_headers(env, key, opening);
-        }
-        stream.incoming = Section::Content;
-        if end {
-            stream.end_remote(key, &mut self.ended);
-        }
-        Ok(Some(Event::Headers { stream: key, end }))
     }
 
     /// A response, an interim one, or trailers.

@@ -370,6 +370,7 @@ impl Connection {
     }
 
     /// Our END_STREAM has been written.
+    #[inline]
     pub(super) fn end_local(&mut self, env: &mut Env<'_>, key: StreamKey) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.state.end_local();
@@ -391,6 +392,7 @@ impl Connection {
     }
 
     /// Forgets a stream.
+    #[inline]
     pub(super) fn remove(&mut self, env: &mut Env<'_>, key: StreamKey) -> Option<Removed> {
         let (stream, waiting) = self.streams.remove(key)?;
         if let Some(waiting) = waiting {

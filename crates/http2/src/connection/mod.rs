@@ -28,9 +28,11 @@ mod send;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod usual;
 
 use headers::{HeaderBlock, TooLargeAnswer};
 use lifecycle::{Departure, Pings};
+pub use send::Sent;
 
 /// Which end of a connection (RFC 9113 §2.2).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -172,6 +174,20 @@ impl Connection {
     ///
     /// A connection error (RFC 9113 §5.4.1). GOAWAY is in the output; flush it and close. Each further call gives the same error.
     pub fn next_event<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+    ) -> Result<Option<Event<'i>>, Error> {
+        if !self.has_events()
+            && let Some(event) = self.next_usual(env, input)
+        {
+            return Ok(Some(event));
+        }
+        self.next_of_any_kind(env, input)
+    }
+
+    #[inline(never)]
+    fn next_of_any_kind<'i>(
         &mut self,
         env: &mut Env<'_>,
         input: &Input<'i>,

@@ -6,13 +6,22 @@ use fulmar_base::{Block, Env};
 use fulmar_hpack::Field;
 
 use super::{Connection, Role};
-use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, flag};
 use crate::section::{Plain, Section as HeaderSection};
 use crate::stream::{Section, State, Stream, StreamKey};
-use crate::tuning::Pace;
 use crate::waiting::{Chunk, End, Waiting};
 use crate::{OpenError, SendError};
+
+/// What came of [`Connection::send_response`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// The whole response, and with it the end of the stream.
+    All,
+    /// Header section and content.
+    WithoutTrailers,
+    /// It may not leave at once, or it must not be sent: sending it in parts tells.
+    Nothing,
+}
 
 impl Connection {
     /// Client: opens a stream with a request (RFC 9113 §8.3.1). `end`: nothing follows the header section. The fields must be
@@ -65,12 +74,7 @@ impl Connection {
             return Err(OpenError::HeadersTooLarge { size, limit });
         }
         self.start(env);
-        let mut stream = Stream::new(
-            self.next_id,
-            SendWindow::new(self.peer.initial_window),
-            ReceiveWindow::new(self.initial_receive_window()),
-        );
-        stream.pace = Pace::new(env.now);
+        let mut stream = self.new_stream(env, self.next_id);
         self.next_id += 2;
         self.budgets.on_stream();
         stream.outgoing = Section::Content;
@@ -218,15 +222,12 @@ impl Connection {
         end: bool,
     ) -> Result<bool, SendError> {
         let key = stream;
-        let frame_bytes_max = self.max_frame();
-        let lets_pass = self.streams.lets_pass(len);
-        let window = self.send_window.available();
+        let length_max = self.direct_length_max(env, len);
         let stream = self.sending(key)?;
         if stream.outgoing == Section::Headers {
             return Err(SendError::Misplaced);
         }
-        let window = window.min(stream.send_window.available());
-        let may_leave = len == 0 || lets_pass && len <= window.min(frame_bytes_max) && env.out.room() > 0;
+        let may_leave = len == 0 || len <= length_max.min(stream.send_window.available());
         if !may_leave || stream.waiting.is_some() {
             return Ok(false);
         }
@@ -243,6 +244,51 @@ impl Connection {
             self.end_local(env, key);
         }
         Ok(true)
+    }
+
+    /// Server: sends a whole response in one go, if all of it may leave now: the header section, content of `len` bytes in one frame,
+    /// which `write` appends, and trailers. Nothing is done if it may not, or if a section is larger than the peer takes: then the
+    /// parts have to be sent one by one.
+    ///
+    /// `write` must append exactly `len` bytes, and says whether they are what they should be; if they are not, there are no trailers,
+    /// and the stream goes on.
+    #[inline]
+    pub fn send_response(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        mut head: impl HeaderSection,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> bool,
+        mut trailers: impl HeaderSection,
+    ) -> Sent {
+        let key = stream;
+        let length_max = self.direct_length_max(env, len);
+        let list_bytes_max = self.peer.header_list_bytes_max as usize;
+        let Ok(stream) = self.sending(key) else { return Sent::Nothing };
+        if stream.outgoing != Section::Headers
+            || stream.waiting.is_some()
+            || len > length_max.min(stream.send_window.available())
+            || head.list_bytes() > list_bytes_max
+            || trailers.list_bytes() > list_bytes_max
+        {
+            return Sent::Nothing;
+        }
+        let id = stream.id;
+        stream.outgoing = Section::Content;
+        stream.send_window.consume(len);
+        self.send_window.consume(len);
+        self.budgets.on_data_sent(len, true);
+        self.streams.note_passed(len);
+        self.write_headers(env, id, head, false);
+        let data = Head { length: len, kind: Kind::Data, flags: 0, stream_id: id };
+        env.out.extend_from_slice(&data.to_bytes());
+        if !write(env.out.bytes_mut()) {
+            return Sent::WithoutTrailers;
+        }
+        self.write_headers(env, id, trailers, true);
+        self.end_local(env, key);
+        Sent::All
     }
 
     /// Drops the DATA that waits on a stream, so that what ends the stream need not wait behind it. Nothing if the end of the stream
@@ -278,6 +324,7 @@ impl Connection {
     }
 
     /// Encodes a header section into the output.
+    #[inline]
     pub(super) fn write_headers(
         &mut self,
         env: &mut Env<'_>,
@@ -382,7 +429,16 @@ impl Connection {
         self.streams.update_queue(key);
     }
 
+    /// How long the frame of DATA with so many bytes may be that leaves at once on a stream on which nothing waits, but for the
+    /// window of the stream.
+    #[inline]
+    fn direct_length_max(&self, env: &Env<'_>, len: usize) -> usize {
+        let is_free = self.streams.lets_pass(len) && env.out.room() > 0;
+        if is_free { self.send_window.available().min(self.max_frame()) } else { 0 }
+    }
+
     /// The stream, if the user may still send on it.
+    #[inline]
     fn sending(&mut self, key: StreamKey) -> Result<&mut Stream, SendError> {
         if self.failed.is_some() {
             return Err(SendError::Gone);

@@ -28,6 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    #[inline]
     pub(crate) const fn as_u8(self) -> u8 {
         match self {
             Self::Data => 0x0,
@@ -79,7 +80,7 @@ impl Head {
     pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEAD_BYTES>()?;
         Some(Self {
-            length: u32::from_be_bytes([0, l0, l1, l2]) as usize,
+            length: (u32::from_be_bytes([l0, l1, l2, kind]) >> 8) as usize,
             kind: Kind::from_u8(kind),
             flags,
             stream_id: u32::from_be_bytes([s0, s1, s2, s3]) & STREAM_ID_MAX,
@@ -88,11 +89,12 @@ impl Head {
 
     #[inline]
     pub(crate) fn to_bytes(self) -> [u8; HEAD_BYTES] {
-        let [_, l0, l1, l2] = (self.length as u32).to_be_bytes();
+        let [l0, l1, l2, kind] = ((self.length as u32) << 8 | u32::from(self.kind.as_u8())).to_be_bytes();
         let [s0, s1, s2, s3] = self.stream_id.to_be_bytes();
-        [l0, l1, l2, self.kind.as_u8(), self.flags, s0, s1, s2, s3]
+        [l0, l1, l2, kind, self.flags, s0, s1, s2, s3]
     }
 
+    #[inline]
     pub(crate) const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
