@@ -45,7 +45,7 @@ pub(crate) struct KnownSections {
     /// The slot of the section of each kind that came last: mostly the next one is the same.
     recent: [u8; 3],
     /// The slot to be used next when all are in use.
-    next: usize,
+    next: u8,
     serial: u64,
     /// Of blocks that were seen once, the latest for each of some places: what is sent once is not kept.
     seen: [(u32, u64); 8],
@@ -155,8 +155,8 @@ impl KnownSections {
             });
             return self.slots.len() - 1;
         }
-        self.next = (self.next + 1) % SECTIONS_MAX;
-        self.next
+        self.next = (self.next + 1) % SECTIONS_MAX as u8;
+        self.next.into()
     }
 }
 

@@ -100,7 +100,7 @@ impl Streams {
     }
 
     /// The open stream with this id.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_mut(&mut self, id: u32) -> Option<(StreamKey, &mut Stream)> {
         let key = self.find(id)?;
         Some((key, self.slab.get_mut(key)?))
@@ -108,7 +108,7 @@ impl Streams {
 
     /// Streams end about in the order in which they began, so one mostly lies as far behind the first as if none between them had
     /// ended.
-    #[inline]
+    #[inline(always)]
     fn search(&mut self, id: u32) -> Option<StreamKey> {
         let key = match self.by_id.get(self.likely_position(id)) {
             Some(&(there, key)) if there == id => key,
