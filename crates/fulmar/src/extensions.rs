@@ -30,6 +30,9 @@ pub struct Extensions {
 type Extension = (TypeId, Arc<dyn Any + Send + Sync>);
 
 impl Extensions {
+    /// No values.
+    pub(crate) const NONE: Self = Self { values: None };
+
     /// Puts in a value, in place of one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         let values = Arc::make_mut(self.values.get_or_insert_default());

@@ -56,6 +56,7 @@
 pub mod blocking;
 mod call;
 mod client;
+mod context;
 mod control_plane;
 mod counts;
 mod encoded;
@@ -70,6 +71,7 @@ mod packing;
 mod panics;
 mod payload;
 mod random;
+mod rare;
 mod request;
 mod response;
 pub mod rpc;

@@ -82,6 +82,14 @@ enum Lease {
 }
 
 impl MetadataLease {
+    /// No map.
+    pub(crate) const NONE: Self = Self(Lease::Nothing);
+
+    /// Whether there is no map.
+    pub(crate) const fn is_none(&self) -> bool {
+        matches!(self.0, Lease::Nothing)
+    }
+
     /// What other calls have too.
     pub(crate) const fn shared(map: Arc<MetadataMap>) -> Self {
         Self(Lease::Shared(map))

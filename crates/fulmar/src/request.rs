@@ -1,18 +1,14 @@
 //! A request: a message, or a stream of them, with its metadata and deadline.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fulmar_base::Instant;
 use fulmar_grpc::{Compression, MetadataMap};
 use fulmar_reactor::clock;
 
-use crate::call::{CallFate, Cancellation};
+use crate::call::Cancellation;
+use crate::context::CallContext;
 use crate::extensions::Extensions;
-use crate::handling::inherited_deadline;
-use crate::metadata_lease::MetadataLease;
 
 /// What a client sends and a handler receives: a message (or a [`Streaming`](crate::Streaming) of them) and what belongs to the
 /// call.
@@ -30,37 +26,6 @@ use crate::metadata_lease::MetadataLease;
 pub struct Request<T> {
     message: T,
     context: CallContext,
-}
-
-/// What belongs to a call besides its messages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CallContext {
-    pub(crate) metadata: MetadataLease,
-    pub(crate) timeout: Option<Duration>,
-    /// By the clock of this end: of the call as it arrived, or of another one that this one must not outlast.
-    pub(crate) deadline: Option<Instant>,
-    /// The call is not bound to the deadline of the one in whose handler it is made.
-    pub(crate) is_detached: bool,
-    pub(crate) peer: Option<SocketAddr>,
-    /// None in a client.
-    pub(crate) fate: Option<Arc<CallFate>>,
-    /// Client: what the call asks for.
-    pub(crate) compression: Compression,
-    /// Handler: what the messages are compressed with, and whether the only one was.
-    pub(crate) encoding: Option<Arc<str>>,
-    pub(crate) was_compressed: bool,
-    /// Empty in a client.
-    pub(crate) path: Cow<'static, str>,
-    pub(crate) extensions: Extensions,
-}
-
-impl CallContext {
-    /// When a call that begins has to end. `timeout` counts where the request has none of its own.
-    pub(crate) fn deadline_from_now(&self, timeout: Option<Duration>) -> Option<Instant> {
-        let own = self.timeout.or(timeout).map(|timeout| clock().saturating_add(timeout));
-        let inherited = if self.is_detached { None } else { inherited_deadline() };
-        [own, self.deadline, inherited].into_iter().flatten().min()
-    }
 }
 
 impl<T> Request<T> {
@@ -81,18 +46,18 @@ impl<T> Request<T> {
     /// started, or it fails with `DEADLINE_EXCEEDED` on both ends (PROTOCOL-HTTP2 "grpc-timeout").
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.context.timeout = Some(timeout);
+        self.context.set_timeout(Some(timeout));
         self
     }
 
     /// Sets the deadline, as [`with_timeout`](Self::with_timeout) does.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.context.timeout = Some(timeout);
+        self.context.set_timeout(Some(timeout));
     }
 
     /// Client: the timeout that was set. Handler: the time that was left when the request arrived; `None` without a deadline.
     pub fn timeout(&self) -> Option<Duration> {
-        self.context.timeout
+        self.context.timeout()
     }
 
     /// How long the call may still take: in a handler, from this moment on to the deadline of the call, and nothing once that has
@@ -106,12 +71,12 @@ impl<T> Request<T> {
     /// assert_eq!(request.time_left(), Some(Duration::from_millis(50)), "the call has not begun");
     /// ```
     pub fn time_left(&self) -> Option<Duration> {
-        match self.context.deadline {
+        match self.context.deadline() {
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(clock());
-                Some(self.context.timeout.map_or(left, |timeout| timeout.min(left)))
+                Some(self.context.timeout().map_or(left, |timeout| timeout.min(left)))
             }
-            None => self.context.timeout,
+            None => self.context.timeout(),
         }
     }
 
@@ -133,13 +98,7 @@ impl<T> Request<T> {
     /// }
     /// ```
     pub fn set_deadline_of<U>(&mut self, other: &Request<U>) {
-        let theirs = &other.context;
-        let deadlines = [self.context.deadline, theirs.deadline];
-        self.context.deadline = deadlines.into_iter().flatten().min();
-        if theirs.deadline.is_none() {
-            let timeouts = [self.context.timeout, theirs.timeout];
-            self.context.timeout = timeouts.into_iter().flatten().min();
-        }
+        self.context.set_deadline_of(&other.context);
     }
 
     /// The same request, bound to the deadline of another one as by [`set_deadline_of`](Self::set_deadline_of).
@@ -154,7 +113,7 @@ impl<T> Request<T> {
     /// that records what happened; it leaves the request's own timeout as it is. (The call must then also be moved out of the
     /// handler's future, with which it is dropped and cancelled.)
     pub fn set_inherits_deadline(&mut self, inherits: bool) {
-        self.context.is_detached = !inherits;
+        self.context.set_detached(!inherits);
     }
 
     /// The same request, not bound to the deadline of the call in whose handler it is made; see
@@ -168,7 +127,7 @@ impl<T> Request<T> {
     /// Handler: tells, from now on and to whoever it is handed to, whether and why the call was cancelled. Costs nothing where it is
     /// not asked for. The requests that a client makes are never cancelled: dropping the call is how a client cancels.
     pub fn cancellation(&self) -> Cancellation {
-        Cancellation::new(self.context.fate.clone())
+        self.context.cancellation()
     }
 
     /// Whether, and how, the messages that this side sends on the call are compressed; by default as the channel is set. A handler's request sends
@@ -181,7 +140,7 @@ impl<T> Request<T> {
     /// request.set_compression(Compression::encoding("gzip"));
     /// ```
     pub fn set_compression(&mut self, compression: Compression) {
-        self.context.compression = compression;
+        self.context.set_compression(compression);
     }
 
     /// The same request with other [compression](Self::set_compression).
@@ -193,43 +152,43 @@ impl<T> Request<T> {
 
     /// Handler: what the client compresses its messages with, as far as it does (`grpc-encoding`); None for plain messages.
     pub fn encoding(&self) -> Option<&str> {
-        self.context.encoding.as_deref()
+        self.context.encoding().map(|encoding| &**encoding)
     }
 
     /// Handler: whether the message of a call that takes one was compressed on its way: its flag was 1. For a stream see
     /// [`Streaming::last_was_compressed`](crate::Streaming::last_was_compressed).
     pub fn was_compressed(&self) -> bool {
-        self.context.was_compressed
+        self.context.was_compressed()
     }
 
     /// The address that the call came from; `None` in a client and for in-process calls.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.context.peer
+        self.context.peer()
     }
 
     /// Handler: the path of the method that was called, `/package.Service/Method`. Empty in a client, which names it when it calls.
     pub fn path(&self) -> &str {
-        &self.context.path
+        self.context.path()
     }
 
     /// The request's metadata, as sent or to be sent ahead of the first message.
     pub fn metadata(&self) -> &MetadataMap {
-        self.context.metadata.get()
+        self.context.metadata()
     }
 
     /// The metadata, to add to.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
-        self.context.metadata.get_mut()
+        self.context.metadata_mut()
     }
 
     /// What belongs to the call on this side of the wire: an interceptor's findings for the handler, a caller's for its interceptors.
     pub fn extensions(&self) -> &Extensions {
-        &self.context.extensions
+        self.context.extensions()
     }
 
     /// The extensions, to add to.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.context.extensions
+        self.context.extensions_mut()
     }
 
     /// The message alone; metadata is dropped.
@@ -257,7 +216,11 @@ impl<T> Request<T> {
     /// assert_eq!(same.metadata().get("x-trace"), Some("42"));
     /// ```
     pub fn from_parts(metadata: MetadataMap, message: T) -> Self {
-        Self { message, context: CallContext { metadata: metadata.into(), ..CallContext::default() } }
+        let mut request = Self::new(message);
+        if !metadata.is_empty() {
+            request.context.set_metadata(metadata.into());
+        }
+        request
     }
 
     /// Handler: the host, and the port if there is one, that the client wanted to call (`:authority`, or the `host` of a request that
@@ -267,8 +230,8 @@ impl<T> Request<T> {
     }
 
     /// The metadata and the message; timeout and peer are dropped.
-    pub fn into_parts(self) -> (MetadataMap, T) {
-        (self.context.metadata.into_map(), self.message)
+    pub fn into_parts(mut self) -> (MetadataMap, T) {
+        (self.context.take_metadata().into_map(), self.message)
     }
 
     /// The same call with another message.

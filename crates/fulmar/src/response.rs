@@ -1,10 +1,13 @@
 //! A response: a message, or a stream of them, with the metadata before and after it.
 
+use std::cell::RefCell;
+use std::mem::take;
 use std::sync::Arc;
 
 use fulmar_grpc::{Compression, MetadataMap};
 
 use crate::metadata_lease::MetadataLease;
+use crate::rare::{Rare, Seldom, Spare};
 
 /// What a handler returns and a client receives.
 ///
@@ -19,6 +22,12 @@ use crate::metadata_lease::MetadataLease;
 #[derive(Clone, Debug, Default)]
 pub struct Response<T> {
     message: T,
+    extras: Rare<Extras>,
+}
+
+/// What few responses have besides the message.
+#[derive(Clone, Debug, Default)]
+struct Extras {
     metadata: MetadataLease,
     trailers: MetadataLease,
     compression: Compression,
@@ -26,53 +35,76 @@ pub struct Response<T> {
     was_compressed: bool,
 }
 
+static NOTHING: Extras = Extras {
+    metadata: MetadataLease::NONE,
+    trailers: MetadataLease::NONE,
+    compression: Compression::Default,
+    encoding: None,
+    was_compressed: false,
+};
+
+thread_local! {
+    #[expect(clippy::vec_box)]
+    static SPARE: RefCell<Vec<Box<Extras>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Seldom for Extras {
+    fn nothing() -> &'static Self {
+        &NOTHING
+    }
+
+    fn spare() -> &'static Spare<Self> {
+        &SPARE
+    }
+}
+
 impl<T> Response<T> {
     /// A response without metadata.
     pub fn new(message: T) -> Self {
-        Self::with_leases(message, MetadataLease::default(), MetadataLease::default())
+        Self { message, extras: Rare::NONE }
     }
 
     pub(crate) fn with_leases(message: T, metadata: MetadataLease, trailers: MetadataLease) -> Self {
-        Self {
-            message,
-            metadata,
-            trailers,
-            compression: Compression::Default,
-            encoding: None,
-            was_compressed: false,
+        let mut response = Self::new(message);
+        if !(metadata.is_none() && trailers.is_none()) {
+            let extras = response.extras.get_mut();
+            (extras.metadata, extras.trailers) = (metadata, trailers);
         }
+        response
     }
 
     /// The same response, of a server that compresses its messages with `encoding` and compressed this one or not.
     pub(crate) fn received(mut self, encoding: Option<Arc<str>>, was_compressed: bool) -> Self {
-        self.encoding = encoding;
-        self.was_compressed = was_compressed;
+        if encoding.is_some() || was_compressed {
+            let extras = self.extras.get_mut();
+            (extras.encoding, extras.was_compressed) = (encoding, was_compressed);
+        }
         self
     }
 
     pub(crate) fn compression(&self) -> &Compression {
-        &self.compression
+        &self.extras.get().compression
     }
 
     /// Metadata that goes ahead of the message.
     pub fn metadata(&self) -> &MetadataMap {
-        self.metadata.get()
+        self.extras.get().metadata.get()
     }
 
     /// Metadata that goes ahead of the message, to add to.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
-        self.metadata.get_mut()
+        self.extras.get_mut().metadata.get_mut()
     }
 
     /// Metadata that follows the message. For a response whose message is a stream it is empty: the stream has its own
     /// [`trailers`](crate::Streaming::trailers) once it has ended.
     pub fn trailers(&self) -> &MetadataMap {
-        self.trailers.get()
+        self.extras.get().trailers.get()
     }
 
     /// Metadata that follows the message, to add to.
     pub fn trailers_mut(&mut self) -> &mut MetadataMap {
-        self.trailers.get_mut()
+        self.extras.get_mut().trailers.get_mut()
     }
 
     /// Whether, and how, the messages that this side sends on the call are compressed; by default as the server is set. It
@@ -86,18 +118,18 @@ impl<T> Response<T> {
     /// response.set_compression(Compression::encoding("gzip"));
     /// ```
     pub fn set_compression(&mut self, compression: Compression) {
-        self.compression = compression;
+        self.extras.get_mut().compression = compression;
     }
 
     /// Client: what the server compresses its messages with, as far as it does (`grpc-encoding`); None for plain messages.
     pub fn encoding(&self) -> Option<&str> {
-        self.encoding.as_deref()
+        self.extras.get().encoding.as_deref()
     }
 
     /// Client: whether the message was compressed on its way: its flag was 1. For a response whose message is a stream see
     /// [`Streaming::last_was_compressed`](crate::Streaming::last_was_compressed).
     pub fn was_compressed(&self) -> bool {
-        self.was_compressed
+        self.extras.get().was_compressed
     }
 
     /// The message alone.
@@ -129,20 +161,17 @@ impl<T> Response<T> {
     /// assert!(metadata.is_empty());
     /// assert_eq!((message, trailers.get("x-cost")), ("message", Some("7")));
     /// ```
-    pub fn into_parts(self) -> (MetadataMap, T, MetadataMap) {
-        (self.metadata.into_map(), self.message, self.trailers.into_map())
+    pub fn into_parts(mut self) -> (MetadataMap, T, MetadataMap) {
+        let Some(extras) = self.extras.written_mut() else {
+            return (MetadataMap::new(), self.message, MetadataMap::new());
+        };
+        let (metadata, trailers) = (take(&mut extras.metadata), take(&mut extras.trailers));
+        (metadata.into_map(), self.message, trailers.into_map())
     }
 
     /// The same response with another message.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Response<U> {
-        Response {
-            message: change(self.message),
-            metadata: self.metadata,
-            trailers: self.trailers,
-            compression: self.compression,
-            encoding: self.encoding,
-            was_compressed: self.was_compressed,
-        }
+        Response { message: change(self.message), extras: self.extras }
     }
 }
 

@@ -20,13 +20,14 @@ use crate::client::{
     ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, pass_blocking, reply,
     share_of,
 };
+use crate::context::CallContext;
 use crate::counts::Counts;
 use crate::error::ConnectError;
 use crate::intercept::{Chain, Interceptor};
 use crate::local::refuse_on_reactor;
 use crate::metadata_lease::{MetadataLease, MetadataShelf};
 use crate::payload::Payload;
-use crate::request::{CallContext, IntoRequest};
+use crate::request::IntoRequest;
 use crate::response::Response;
 use crate::wire::{NO_HANDSHAKE, Wire};
 
@@ -207,7 +208,7 @@ impl Channel {
         only: Option<&Req>,
     ) -> Result<Arc<CallCell>, Status> {
         refuse_on_reactor("a blocking call")?;
-        let extensions = std::mem::take(&mut context.extensions);
+        let extensions = context.take_extensions();
         let mut cell = self.cells.take();
         let prepared = calls::prepare(&mut cell, path, &mut context, shape, &self.spec);
         if let Err(status) = prepared {

@@ -1,15 +1,17 @@
 //! How a call ends, for the work that was begun for it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use fulmar_base::Closed;
 use fulmar_grpc::{Code, Ending, Status};
 
+use crate::context::CallFacts;
 use crate::lock;
 
 /// How a call ended, as its server saw it.
@@ -146,6 +148,9 @@ impl Cancellation {
 pub(crate) struct CallFate {
     /// 0, or one more than the index in [`ENDS`].
     end: AtomicU8,
+    /// Whether the only message of the call was compressed.
+    was_compressed: AtomicBool,
+    facts: CallFacts,
     watchers: Mutex<Vec<Watcher>>,
     next_watcher: AtomicU64,
 }
@@ -182,10 +187,38 @@ impl CallFate {
         }
     }
 
+    /// Says what call it is of. Nothing if somebody else holds it, which nobody does of a recycled one.
+    pub(crate) fn set_facts(fate: &mut Arc<Self>, facts: CallFacts) {
+        if let Some(only) = Arc::get_mut(fate) {
+            only.facts = facts;
+        }
+    }
+
+    /// What stays as it is while the call is handled.
+    #[inline]
+    pub(crate) fn facts(&self) -> &CallFacts {
+        &self.facts
+    }
+
+    /// Whether [`note_compressed`](Self::note_compressed) was called.
+    pub(crate) fn was_compressed(&self) -> bool {
+        self.was_compressed.load(Ordering::Relaxed)
+    }
+
+    /// The only message of the call was compressed. It is handed over behind this, in whatever way orders the two.
+    pub(crate) fn note_compressed(&self) {
+        self.was_compressed.store(true, Ordering::Relaxed);
+    }
+
     /// Makes it ready for another call. False, and nothing done, when somebody else holds it too.
     pub(crate) fn recycle(fate: &mut Arc<Self>) -> bool {
         let Some(only) = Arc::get_mut(fate) else { return false };
         *only.end.get_mut() = 0;
+        *only.was_compressed.get_mut() = false;
+        (only.facts.metadata, only.facts.encoding) = (None, None);
+        if let Cow::Owned(_) = only.facts.path {
+            only.facts.path = Cow::Borrowed("");
+        }
         true
     }
 

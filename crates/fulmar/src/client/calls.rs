@@ -11,10 +11,11 @@ use fulmar_reactor::clock;
 use super::{Channel, ChannelSpec, PendingCall, reply};
 use crate::call::cell::{CellState, Guess};
 use crate::call::{CallCell, CellShape, Duplex, Requests, Side, Streaming, Upload};
+use crate::context::CallContext;
 use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::payload::Payload;
-use crate::request::{CallContext, IntoRequest};
+use crate::request::IntoRequest;
 use crate::response::Response;
 use crate::trace::CallSpan;
 
@@ -32,7 +33,7 @@ impl Channel {
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
         let (message, mut context) = request.into_request().into_message_and_context();
-        let extensions = std::mem::take(&mut context.extensions);
+        let extensions = context.take_extensions();
         let mut cell = self.prepare(path, context, CellShape::WholeCall)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
@@ -59,7 +60,7 @@ impl Channel {
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Streaming<Resp>>, Status> {
         let (message, mut context) = request.into_request().into_message_and_context();
-        let extensions = std::mem::take(&mut context.extensions);
+        let extensions = context.take_extensions();
         let mut cell = self.prepare(path, context, CellShape::EachMessage)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
@@ -85,7 +86,7 @@ impl Channel {
         request: impl IntoRequest<()>,
     ) -> Result<Upload<Req, Resp>, Status> {
         let ((), mut context) = request.into_request().into_message_and_context();
-        let extensions = std::mem::take(&mut context.extensions);
+        let extensions = context.take_extensions();
         let cell = self.prepare(path, context, CellShape::WholeCall)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
@@ -106,7 +107,7 @@ impl Channel {
         request: impl IntoRequest<()>,
     ) -> Result<Duplex<Req, Resp>, Status> {
         let ((), mut context) = request.into_request().into_message_and_context();
-        let extensions = std::mem::take(&mut context.extensions);
+        let extensions = context.take_extensions();
         let cell = self.prepare(path, context, CellShape::EachMessage)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
@@ -175,12 +176,12 @@ fn write(
     state.side = Side::Caller;
     state.shape = shape;
     state.path.push_str(path);
-    if !context.metadata.get().is_empty() {
-        std::mem::swap(&mut state.metadata_out, context.metadata.get_mut());
+    if !context.metadata().is_empty() {
+        std::mem::swap(&mut state.metadata_out, context.metadata_mut());
     }
     state.packing = Packing::new(spec.press.as_ref(), PeerAccepts::ANYTHING, None);
-    state.packing.set(&context.compression, false)?;
-    state.compression = context.compression.clone();
+    state.packing.set(context.compression(), false)?;
+    state.compression = context.compression().clone();
     state.deadline = context.deadline_from_now(spec.config.timeout);
     if state.deadline.is_some_and(|deadline| deadline <= clock()) {
         return Err(Status::deadline_exceeded("the deadline had passed before the call was made"));

@@ -13,9 +13,8 @@ use fulmar_reactor::clock;
 use super::{Channel, PendingCall};
 use crate::call::{CallCell, Side};
 use crate::extensions::Extensions;
-use crate::intercept::{Chain, Passed, Passing};
+use crate::intercept::{CallHead, Chain, Passed, Passing};
 use crate::metadata_lease::MetadataLease;
-use crate::request::CallContext;
 
 impl Channel {
     /// Has the interceptors let a call pass that is prepared. Boxed, so that calls without interceptors need no room for it.
@@ -133,9 +132,8 @@ fn passing(
     let deadline = state.deadline;
     let metadata = MetadataLease::from(std::mem::take(&mut state.metadata_out));
     drop(state);
-    let path = path.to_owned().into();
-    let mut context = CallContext { metadata, deadline, path, extensions, ..CallContext::default() };
-    Passing::new(Side::Caller, chain, &mut context, Some(cell)).run()
+    Passing::new(Side::Caller, chain, CallHead::called(path, deadline, metadata, extensions, cell.clone()))
+        .run()
 }
 
 /// Writes what the interceptors made of a call into its cell.

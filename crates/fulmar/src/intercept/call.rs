@@ -11,6 +11,7 @@ use fulmar_grpc::{MetadataMap, Status};
 use fulmar_reactor::clock;
 
 use crate::call::{CallCell, CallEnd, CallFate};
+use crate::context::CallContext;
 use crate::extensions::Extensions;
 use crate::metadata_lease::MetadataLease;
 
@@ -88,6 +89,30 @@ pub struct CallHead {
 }
 
 impl CallHead {
+    /// Of a call to be handled, whose metadata and extensions it takes.
+    pub(crate) fn handled(context: &mut CallContext) -> Self {
+        let info = CallInfo {
+            path: context.path().clone(),
+            peer: context.peer(),
+            deadline: context.deadline(),
+            extensions: context.take_extensions(),
+            fate: context.fate().cloned(),
+        };
+        Self { metadata: context.take_metadata(), info, cell: None }
+    }
+
+    /// Of a call to be made, whose deadline `cell` follows.
+    pub(crate) fn called(
+        path: &str,
+        deadline: Option<Instant>,
+        metadata: MetadataLease,
+        extensions: Extensions,
+        cell: Arc<CallCell>,
+    ) -> Self {
+        let info = CallInfo { path: path.to_owned().into(), deadline, extensions, ..CallInfo::default() };
+        Self { metadata, info, cell: Some(cell) }
+    }
+
     /// The metadata of the request.
     pub fn metadata(&self) -> &MetadataMap {
         self.metadata.get()

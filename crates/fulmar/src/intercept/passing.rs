@@ -8,12 +8,11 @@ use fulmar_base::Instant;
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::hooks::{INTERCEPTOR, tell};
-use super::{AnyInterceptor, CallHead, CallHooks, CallInfo, Chain};
-use crate::call::{CallCell, Side};
+use super::{AnyInterceptor, CallHead, CallHooks, Chain};
+use crate::call::Side;
 use crate::extensions::Extensions;
 use crate::metadata_lease::MetadataLease;
 use crate::panics::caught;
-use crate::request::CallContext;
 
 /// A call that its interceptors are being asked about, one after the other.
 pub(crate) struct Passing {
@@ -34,21 +33,7 @@ pub(crate) struct Passed {
 }
 
 impl Passing {
-    /// Takes metadata and extensions out of `context`. On a client, `cell` is the call's, which follows its deadline.
-    pub(crate) fn new(
-        side: Side,
-        chain: &Chain,
-        context: &mut CallContext,
-        cell: Option<&Arc<CallCell>>,
-    ) -> Self {
-        let info = CallInfo {
-            path: context.path.clone(),
-            peer: context.peer,
-            deadline: context.deadline,
-            extensions: std::mem::take(&mut context.extensions),
-            fate: context.fate.clone(),
-        };
-        let head = CallHead { metadata: std::mem::take(&mut context.metadata), info, cell: cell.cloned() };
+    pub(crate) fn new(side: Side, chain: &Chain, head: CallHead) -> Self {
         Self { side, chain: chain.clone(), head, passed: 0, is_over: false }
     }
 

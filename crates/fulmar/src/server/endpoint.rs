@@ -17,13 +17,12 @@ use super::placement::{Chosen, Load};
 use super::router::Router;
 use super::{Door, Order, PlacedCall, Placer, Stage};
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
+use crate::context::{CallContext, CallFacts};
 use crate::counts::Counts;
 use crate::handling::Handling;
 use crate::host::Letter;
-use crate::metadata_lease::MetadataLease;
 use crate::packing::Packing;
 use crate::random;
-use crate::request::CallContext;
 use crate::trace::{CallSpan, Polling};
 
 /// A server's end of one connection.
@@ -158,23 +157,25 @@ impl ServerEndpoint {
             self.calls.push(None);
         }
         let mut router = self.router.borrow_mut();
-        let fate = router.take_fate();
-        let mut context = CallContext {
-            fate: Some(fate.clone()),
+        let mut fate = router.take_fate();
+        let shared = self.grpc.share_metadata(key);
+        let has_own_metadata = shared.is_none() && !self.grpc.metadata(key).is_empty();
+        let facts = CallFacts {
             timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
             deadline,
             peer: self.peer,
-            path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
             encoding: self.grpc.encoding(key).cloned(),
-            ..CallContext::default()
+            path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
+            metadata: shared,
         };
-        if let Some(shared) = self.grpc.share_metadata(key) {
-            context.metadata = MetadataLease::shared(shared);
-        } else if !self.grpc.metadata(key).is_empty() {
-            context.metadata = router.shelf.lease();
-            self.grpc.take_metadata(key, context.metadata.get_mut());
+        CallFate::set_facts(&mut fate, facts);
+        let mut context = CallContext::handled(fate.clone());
+        if has_own_metadata {
+            let mut metadata = router.shelf.lease();
+            self.grpc.take_metadata(key, metadata.get_mut());
+            context.set_metadata(metadata);
         }
-        let span = CallSpan::of_handler(&context.path, self.peer, env.now);
+        let span = CallSpan::of_handler(context.path(), self.peer, env.now);
         let chosen = router.placer.as_mut().and_then(Placer::choose);
         let is_placed = chosen.as_ref().is_some_and(|chosen| chosen.elsewhere.is_some());
         let cell = (is_placed || router.method(method).needs_cell()).then(|| {
@@ -187,7 +188,7 @@ impl ServerEndpoint {
             state.inbound.give_used(env.pool);
             state.room = self.grpc.may_send(key);
             state.link = span.link();
-            state.encoding_in.clone_from(&context.encoding);
+            state.encoding_in = context.encoding().cloned();
             state.packing =
                 Packing::new(router.press.as_ref(), self.grpc.peer_accepts(key), self.grpc.choice(key));
             drop(state);

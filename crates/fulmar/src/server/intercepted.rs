@@ -10,9 +10,9 @@ use fulmar_grpc::{Arena, MetadataMap, Status};
 use super::method::{Answer, Method, SECOND_MESSAGE};
 use super::router::{Router, Service};
 use crate::call::{CallCell, Side};
-use crate::intercept::{CallHooks, Chain, Interceptor, Passed, Passing};
+use crate::context::CallContext;
+use crate::intercept::{CallHead, CallHooks, Chain, Interceptor, Passed, Passing};
 use crate::panics::caught;
-use crate::request::CallContext;
 
 /// A service with an interceptor around all its methods.
 ///
@@ -128,7 +128,7 @@ where
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        let passing = Passing::new(Side::Handler, &self.chain, &mut context, None);
+        let passing = Passing::new(Side::Handler, &self.chain, CallHead::handled(&mut context));
         slot.asked.set(Some((self.ask)(passing)));
         slot.waiting = Waiting { context, cell, message: None };
         slot.is_started = false;
@@ -151,7 +151,9 @@ where
             return Err(Status::unimplemented(SECOND_MESSAGE));
         }
         slot.waiting.message = Some(body.to_vec());
-        slot.waiting.context.was_compressed = was_compressed;
+        if was_compressed {
+            slot.waiting.context.note_compressed();
+        }
         Ok(())
     }
 
@@ -214,12 +216,12 @@ impl<F, Fut> InterceptedMethod<F, Fut> {
     fn pass(&mut self, slot: u32, passed: Passed) -> Result<(), Status> {
         let slot = &mut self.slots[slot as usize];
         let Waiting { mut context, cell, message } = std::mem::take(&mut slot.waiting);
-        context.metadata = passed.metadata;
-        context.extensions = passed.extensions;
+        context.set_metadata(passed.metadata);
+        *context.extensions_mut() = passed.extensions;
         if let Some(cell) = &cell {
             cell.lock().hooks = Some(passed.hooks.clone());
         }
-        let was_compressed = context.was_compressed;
+        let was_compressed = context.was_compressed();
         let inner = self.inner.begin(context, cell);
         slot.passed = Some(Begun { slot: inner, hooks: passed.hooks.clone() });
         if let Some(message) = message {

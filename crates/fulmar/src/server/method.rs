@@ -11,11 +11,11 @@ use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Status};
 use super::endpoint::flush;
 use super::order::Answered;
 use crate::call::CallCell;
+use crate::context::CallContext;
 use crate::intercept::CallHooks;
 use crate::packing::unknown;
 use crate::panics::caught;
 use crate::payload::{Payload, decode};
-use crate::request::CallContext;
 use crate::response::Response;
 use crate::trace::CallSpan;
 
@@ -279,8 +279,8 @@ where
             decode(&mut message, body, arena).map(|()| message)
         })??;
         slot.message = Some(message);
-        if let Some(context) = &mut slot.context {
-            context.was_compressed = was_compressed;
+        if was_compressed && let Some(context) = &slot.context {
+            context.note_compressed();
         }
         Ok(())
     }

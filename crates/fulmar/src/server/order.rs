@@ -7,8 +7,8 @@ use fulmar_reactor::Mailbox;
 
 use super::placement::Load;
 use crate::call::CallCell;
+use crate::context::CallContext;
 use crate::host::Letter;
-use crate::request::CallContext;
 use crate::trace::CallSpan;
 
 /// What a reactor has to know to run a handler for another one. It travels in the cell of the call, there and, with the answer, back,
@@ -83,7 +83,7 @@ impl PlacedCall {
     pub(crate) fn accept(mut self) -> Option<(Arc<CallCell>, Box<Order>)> {
         let cell = self.cell.take()?;
         let order = cell.lock().order.take()?;
-        let has_ended = order.context.fate.as_ref().is_some_and(|fate| fate.end().is_some());
+        let has_ended = order.context.fate().is_some_and(|fate| fate.end().is_some());
         (!has_ended).then_some((cell, order))
     }
 }

@@ -83,7 +83,7 @@ impl PlacedCalls {
     pub(crate) fn accept(&mut self, placed: PlacedCall) {
         let Some((cell, mut order)) = placed.accept() else { return };
         let context = std::mem::take(&mut order.context);
-        let (fate, deadline) = (context.fate.clone().unwrap_or_default(), context.deadline);
+        let (fate, deadline) = (context.fate().cloned().unwrap_or_default(), context.deadline());
         let index = self.free.pop().unwrap_or_else(|| self.add_place());
         let mut router = self.router.borrow_mut();
         let method = router.method(order.method);
