@@ -317,12 +317,13 @@ impl Host for RoofHost {
     ) {
         match transport {
             RoofTransport::Client(wire) => {
+                let closed = wire.explain(closed);
                 let endpoint = wire.into_endpoint();
                 trace::closed("client", Some(endpoint.server_name()), &closed.text);
-                self.channels.on_closed(core, connection, endpoint, closed);
+                self.channels.on_closed(core, connection, endpoint, &closed);
             }
             RoofTransport::Server(wire) => {
-                let endpoint = wire.endpoint();
+                let (endpoint, closed) = (wire.endpoint(), wire.explain(closed));
                 trace::closed("server", endpoint.peer(), &closed.text);
                 self.uncount(core, endpoint.server());
             }

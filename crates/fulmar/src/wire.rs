@@ -146,6 +146,15 @@ impl<E: Endpoint> Wire<E> {
         }
     }
 
+    /// What there is to say of the end of this connection.
+    pub(crate) fn explain(&self, closed: &Closed) -> Closed {
+        match self {
+            Self::Plain(_) => closed.clone(),
+            #[cfg(feature = "_tls")]
+            Self::Tls(tls) => tls.explain(closed),
+        }
+    }
+
     /// Whether TLS is still being agreed upon.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {

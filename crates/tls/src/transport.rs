@@ -36,7 +36,10 @@ enum Phase {
         until: Instant,
     },
     Open,
-    Closed,
+    Closed {
+        /// The handshake had begun, and was not complete.
+        in_handshake: bool,
+    },
 }
 
 impl<E: Endpoint> Tls<E> {
@@ -70,6 +73,17 @@ impl<E: Endpoint> Tls<E> {
     /// Whether the handshake, which is complete, went on with what an earlier connection had agreed.
     pub fn is_resumed(&self) -> bool {
         self.layer.session.is_resumed()
+    }
+
+    /// What there is to say of the end of this connection: where it came within the handshake, that it did.
+    pub fn explain(&self, closed: &Closed) -> Closed {
+        let mut closed = closed.clone();
+        let in_handshake =
+            matches!(self.layer.phase, Phase::Handshake { .. } | Phase::Closed { in_handshake: true });
+        if in_handshake && !closed.text.starts_with("TLS: ") {
+            closed.text = format!("TLS: during the handshake: {}", closed.text).into();
+        }
+        closed
     }
 
     /// Lends the endpoint a place for its plaintext, lets it do one thing, and seals what it wrote. If the endpoint ends the connection,
@@ -166,10 +180,10 @@ impl Layer {
                 && matches!(self.session.seal(&mut self.plain_out, env.out), Ok(true))
             {}
         }
-        if self.phase != Phase::Closed {
+        if !matches!(self.phase, Phase::Closed { .. }) {
             self.session.close(env.out);
+            self.phase = Phase::Closed { in_handshake: matches!(self.phase, Phase::Handshake { .. }) };
         }
-        self.phase = Phase::Closed;
         env.pool.give(std::mem::take(&mut self.plain_in));
         env.pool.give_output(std::mem::take(&mut self.plain_out));
     }
@@ -181,7 +195,7 @@ impl<E: Endpoint> Transport for Tls<E> {
     fn receive(&mut self, env: &mut Env<'_>, wire: &mut [u8]) -> Result<usize, Closed> {
         let layer = &mut *self.layer;
         layer.start(env)?;
-        if layer.phase == Phase::Closed {
+        if matches!(layer.phase, Phase::Closed { .. }) {
             return Ok(wire.len());
         }
         env.pool.reserve(&mut layer.plain_in, wire.len());
@@ -240,10 +254,7 @@ impl<E: Endpoint> Transport for Tls<E> {
     }
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
-        let mut closed = closed.clone();
-        if self.is_handshaking() {
-            closed.text = format!("during the TLS handshake: {}", closed.text).into();
-        }
+        let closed = self.explain(closed);
         self.endpoint.on_close(&mut env.with_out(&mut self.layer.plain_out), &closed);
         self.layer.close(env);
     }
@@ -261,7 +272,7 @@ impl<E: fmt::Debug> fmt::Debug for Tls<E> {
             Phase::New => "new",
             Phase::Handshake { .. } => "handshake",
             Phase::Open => "open",
-            Phase::Closed => "closed",
+            Phase::Closed { .. } => "closed",
         };
         f.debug_struct("Tls").field("endpoint", &self.endpoint).field("phase", &phase).finish_non_exhaustive()
     }

@@ -454,9 +454,9 @@ fn an_end_of_file_within_the_handshake_is_called_so() {
     let hello = client.wire();
     server.receive(&hello[..hello.len() / 2]).expect("half a message is no error");
     server.close(&Closed::peer("end of file"));
-    assert_eq!(server.tls.endpoint().closed, [Closed::peer("during the TLS handshake: end of file")]);
+    assert_eq!(server.tls.endpoint().closed, [Closed::peer("TLS: during the handshake: end of file")]);
     client.close(&Closed::peer("end of file"));
-    assert_eq!(client.tls.endpoint().closed, [Closed::peer("during the TLS handshake: end of file")]);
+    assert_eq!(client.tls.endpoint().closed, [Closed::peer("TLS: during the handshake: end of file")]);
 }
 
 #[test]

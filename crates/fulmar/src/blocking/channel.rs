@@ -306,7 +306,9 @@ impl Channel {
                 let is_handshaking = connection.transport().is_handshaking();
                 return Err(if is_handshaking { NO_HANDSHAKE } else { NO_SETTINGS }.to_owned());
             }
-            connection.turn(Some(by)).map_err(|closed| closed.text.into_owned())?;
+            if let Err(closed) = connection.turn(Some(by)) {
+                return Err(connection.transport().explain(&closed).text.into_owned());
+            }
         }
         Ok(connection)
     }

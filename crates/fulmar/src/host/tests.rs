@@ -214,3 +214,45 @@ fn nothing_is_held_for_calls_that_were_given_up() {
     assert_eq!(reactor.core().pool().held_bytes(), 0);
     assert_eq!(reactor.core().pool().outstanding(), 0);
 }
+
+#[cfg(feature = "_tls")]
+#[test]
+fn field_case_r54_a_reactor_with_half_done_handshakes_sleeps() {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let tls = crate::tls::ServerTls::from_pem(own.cert.pem(), own.signing_key.serialize_pem()).unwrap();
+    let server = Server::builder().tls(tls).bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let mut reactor = reactor();
+    let (shared, listener) = server.into_parts();
+    let (host, core) = reactor.parts();
+    host.serve(core, &shared, listener, true).unwrap();
+
+    // A record of the handshake that is not all there (RFC 8446 §5.1), and a whole one with the begin of a message.
+    let part_of_a_record = [&[22, 3, 1, 1, 244][..], &[1; 100]].concat();
+    let part_of_a_message = [&[22, 3, 1, 0, 100, 1, 0, 3, 232, 3, 3][..], &[7; 94]].concat();
+    let says = [&[][..], &[22], &part_of_a_record, &part_of_a_message];
+    let peers: Vec<_> = says
+        .iter()
+        .map(|bytes| {
+            let mut peer = std::net::TcpStream::connect(address).unwrap();
+            peer.write_all(bytes).unwrap();
+            peer
+        })
+        .collect();
+    let started = std::time::Instant::now();
+    while reactor.core().connections() < peers.len() {
+        assert!(started.elapsed() < LONG, "the connections are not accepted");
+        reactor.turn(Some(Duration::from_millis(10))).unwrap();
+    }
+    for _ in 0..100 {
+        reactor.turn(Some(Duration::ZERO)).unwrap();
+    }
+    // What has nothing to do waits out the time that it is given.
+    let (started, mut turns) = (std::time::Instant::now(), 0);
+    while started.elapsed() < Duration::from_millis(300) {
+        reactor.turn(Some(Duration::from_millis(100))).unwrap();
+        turns += 1;
+    }
+    assert!(turns <= 10, "{turns} turns in 300 ms, with nothing to do");
+    assert_eq!(reactor.core().connections(), peers.len(), "they may still go on");
+}

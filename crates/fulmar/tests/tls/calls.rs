@@ -8,7 +8,7 @@ use fulmar::{Channel, LocalReactor, Raw, Request, RunningServer, Server, blockin
 use crate::common::{Demo, PATH_CHAT, PATH_COUNT, PATH_ECHO, PATH_SUM, block_on, number, value};
 use crate::pki::Authority;
 
-const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(20);
 
 /// A message longer than many records and the first window.
 const LARGE_BYTES: usize = 3_000_000;
