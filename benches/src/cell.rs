@@ -35,6 +35,8 @@ pub enum Threads {
     One,
     /// As `Two`, and neither thread sleeps while it waits.
     Spin,
+    /// The server on one thread; each caller on one of its own, which waits for its asynchronous call over the channel of all of them.
+    Callers,
     /// As `Two`, and the callers' thread is that of a tokio runtime, which drives their end of the connection.
     Tokio,
 }
@@ -76,6 +78,8 @@ pub struct Cell {
     pub payload_bytes: usize,
     /// What is between the two ends.
     pub transport: Transport,
+    /// Whether a `tracing` subscriber counts spans and events of calls.
+    pub trace: bool,
     /// Cores that the process may use; all there are if `None`.
     pub cores: Option<usize>,
     /// Callers at once.
@@ -96,9 +100,12 @@ impl fmt::Display for Cell {
             Kind::Unary => "Unary",
             Kind::Streaming => "Streaming",
         };
-        let Self { peer, client, threads, payload_bytes, transport, callers, .. } = self;
+        let Self { peer, client, threads, payload_bytes, transport, trace, callers, .. } = self;
         write!(f, "BenchmarkClient{kind}/peer={peer}/client={client}/threads={threads}")?;
         write!(f, "/payload={payload_bytes}/transport={transport}")?;
+        if *trace {
+            write!(f, "/trace=on")?;
+        }
         if let Some(cores) = self.cores {
             write!(f, "/cores={cores}")?;
         }
@@ -129,7 +136,7 @@ macro_rules! words {
 
 words!(Peer { Fulmar = "fulmar", Tonic = "tonic", H2 = "h2", Floor = "floor" });
 words!(Client { Async = "async", Blocking = "blocking" });
-words!(Threads { Runtime = "runtime", Two = "two", One = "one", Spin = "spin", Tokio = "tokio" });
+words!(Threads { Runtime = "runtime", Two = "two", One = "one", Spin = "spin", Tokio = "tokio", Callers = "callers" });
 words!(Transport { Tcp = "tcp", Tls = "tls", Uds = "uds", InProcess = "inprocess" });
 words!(Kind { Unary = "unary", Streaming = "streaming" });
 
@@ -146,12 +153,14 @@ mod tests {
             kind: Kind::Unary,
             payload_bytes: 1,
             transport: Transport::Tcp,
+            trace: false,
             cores: None,
             callers: 8,
         };
         let name = "BenchmarkClientUnary/peer=fulmar/client=async/threads=one/payload=1/transport=tcp";
         assert_eq!(cell.to_string(), format!("{name}/c=8"));
         assert_eq!(Cell { cores: Some(2), ..cell }.to_string(), format!("{name}/cores=2/c=8"));
+        assert_eq!(Cell { trace: true, ..cell }.to_string(), format!("{name}/trace=on/c=8"));
     }
 
     #[test]

@@ -15,7 +15,10 @@ pub mod meter;
 pub mod options;
 pub mod pace;
 pub mod peers;
+pub mod plot;
 pub mod proto;
 pub mod resident;
 pub mod table;
+#[cfg(feature = "trace")]
+pub mod trace;
 pub mod watchdog;

@@ -9,8 +9,8 @@ use crate::cell::{Cell, Client, Kind, Peer, Threads, Transport};
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
-usage: grid [--peer fulmar,tonic,h2,floor] [--client async,blocking] [--threads runtime,two,one,spin,tokio]
-            [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--trace off]
+usage: grid [--peer fulmar,tonic,h2,floor] [--client async,blocking] [--threads runtime,two,one,spin,tokio,callers]
+            [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--trace off,on]
             [--transport tcp,inprocess] [--cores 1,2] [--rate N] [--seconds 3] [--rounds 3]
 
 Runs every combination of what is listed and prints one line a cell in the format of Go's benchmarks: the median of the
@@ -21,11 +21,12 @@ rounds. The rounds of all cells are interleaved.
   --client       callers are futures, or threads that wait                           [async]
   --threads      runtime: each peer's own default; two: one for each end;
                  one: both ends on one thread; spin: two that never sleep;
-                 tokio: two, and a tokio runtime drives the callers' end             [one]
+                 tokio: two, and a tokio runtime drives the callers' end;
+                 callers: a thread each, over one channel                            [one]
   --kind         unary calls, or message pairs on streams that stay open             [unary,streaming]
   --concurrency  callers at once                                                     [1,8,64,512]
   --payload      bytes of payload each way                                           [1]
-  --trace        off                                                                 [off]
+  --trace        on: a tracing subscriber counts a span a call, an event a message   [off]
   --transport    tcp: one loopback connection; inprocess: memory                     [tcp]
   --cores        allow the whole process this many cores                             [all]
   --rate         calls a second of all callers together, begun when they are due,
@@ -51,6 +52,8 @@ pub struct Options {
     pub payloads: Vec<usize>,
     /// What is between the two ends.
     pub transports: Vec<Transport>,
+    /// Without and with a subscriber.
+    pub traces: Vec<bool>,
     /// Numbers of cores the process may use; all of them if `None`.
     pub cores: Vec<Option<usize>>,
     /// Calls a second of all callers together; as many as they can make if `None`.
@@ -73,6 +76,7 @@ impl Default for Options {
             concurrency: vec![1, 8, 64, 512],
             payloads: vec![1],
             transports: vec![Transport::Tcp],
+            traces: vec![false],
             cores: vec![None],
             rate: None,
             time: Duration::from_secs(3),
@@ -122,8 +126,7 @@ impl Options {
             "kind" => self.kinds = choices(flag, value, Kind::WORDS, Kind::from_word)?,
             "concurrency" => self.concurrency = numbers(flag, value, 1, 100_000)?,
             "payload" => self.payloads = numbers(flag, value, 0, 4 * 1024 * 1024 - 16)?,
-            // What is measured is said, and what is not offered is refused.
-            "trace" => drop(choices(flag, value, &["off"], |word| (word == "off").then_some(()))?),
+            "trace" => self.traces = choices(flag, value, &["off", "on"], trace_from_word)?,
             "transport" => self.transports = choices(flag, value, Transport::WORDS, Transport::from_word)?,
             "cores" => self.cores = numbers(flag, value, 1, 4096)?.into_iter().map(Some).collect(),
             "rate" => self.rate = Some(number(flag, value, 1, 10_000_000)?),
@@ -150,17 +153,27 @@ impl Options {
             kind: Kind::Unary,
             payload_bytes: 0,
             transport: Transport::Tcp,
+            trace: false,
             cores: None,
             callers: 1,
         }];
         cells = each(&cells, &self.kinds, |cell, &kind| Cell { kind, ..cell });
         cells = each(&cells, &self.transports, |cell, &transport| Cell { transport, ..cell });
+        cells = each(&cells, &self.traces, |cell, &trace| Cell { trace, ..cell });
         cells = each(&cells, &self.cores, |cell, &cores| Cell { cores, ..cell });
         cells = each(&cells, &self.clients, |cell, &client| Cell { client, ..cell });
         cells = each(&cells, &self.threads, |cell, &threads| Cell { threads, ..cell });
         cells = each(&cells, &self.payloads, |cell, &payload_bytes| Cell { payload_bytes, ..cell });
         cells = each(&cells, &self.concurrency, |cell, &callers| Cell { callers, ..cell });
         each(&cells, &self.peers, |cell, &peer| Cell { peer, ..cell })
+    }
+}
+
+fn trace_from_word(word: &str) -> Option<bool> {
+    match word {
+        "off" => Some(false),
+        "on" => Some(true),
+        _ => None,
     }
 }
 

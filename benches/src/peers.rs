@@ -48,10 +48,24 @@ pub fn measure(cell: &Cell, phases: Phases, rate: Option<u32>) -> Result<Measure
     if rate.is_some() && cell.peer == Peer::Floor {
         return Err(RunError::NotOffered("the callers of the floor begin together, not at a rate"));
     }
+    observe(cell)?;
     // A thread of its own: nothing that a peer leaves in thread-locals reaches the next cell.
     let run = || run(cell, &meter);
     thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|_| Err("panicked".into())))?;
     meter.measurement().ok_or_else(|| "the callers stopped before the run was over".into())
+}
+
+/// Has calls told of, or not, as the cell says.
+fn observe(cell: &Cell) -> Result<(), RunError> {
+    if cell.trace && cell.peer != Peer::Fulmar {
+        return Err(RunError::NotOffered("it has no span a call and no event a message"));
+    }
+    #[cfg(feature = "trace")]
+    crate::trace::set(cell.trace);
+    if cell.trace && !cfg!(feature = "trace") {
+        return Err(RunError::NotOffered("these benchmarks were built without the feature `trace`"));
+    }
+    Ok(())
 }
 
 /// Sets up both ends, lets the callers call while the meter runs, and takes everything down again.

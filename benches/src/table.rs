@@ -57,6 +57,7 @@ mod tests {
             kind: Kind::Unary,
             payload_bytes: 1,
             transport: Transport::Tcp,
+            trace: false,
             cores: None,
             callers,
         }

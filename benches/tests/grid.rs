@@ -19,7 +19,14 @@ fn runs(peer: Peer, rate: Option<u32>) {
     let options = Options {
         peers: vec![peer],
         clients: vec![Client::Async, Client::Blocking],
-        threads: vec![Threads::Runtime, Threads::Two, Threads::One, Threads::Spin, Threads::Tokio],
+        threads: vec![
+            Threads::Runtime,
+            Threads::Two,
+            Threads::One,
+            Threads::Spin,
+            Threads::Tokio,
+            Threads::Callers,
+        ],
         transports: vec![Transport::Tcp, Transport::InProcess],
         kinds: vec![Kind::Unary, Kind::Streaming],
         concurrency: vec![1, 8],
@@ -52,6 +59,7 @@ fn may_be_missing(cell: &Cell) -> bool {
         (Transport::InProcess, _) => true,
         (_, Threads::Spin) => is_blocking || matches!(cell.peer, Peer::Tonic | Peer::H2),
         (_, Threads::One) => is_blocking,
+        (_, Threads::Callers) => is_blocking || cell.peer != Peer::Fulmar,
         (_, Threads::Tokio) => is_blocking && cell.peer == Peer::Fulmar,
         _ => false,
     }

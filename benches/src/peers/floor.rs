@@ -26,6 +26,9 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     if cell.transport != Transport::Tcp {
         return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
     }
+    if cell.threads == Threads::Callers {
+        return Err(RunError::NotOffered("its callers are one: --threads two"));
+    }
     let exchange = Exchange::of(cell);
     match (cell.client, cell.threads) {
         (Client::Blocking, Threads::Spin) => {
@@ -33,7 +36,7 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         }
         (Client::Blocking, _) => blocking_callers(cell.callers, exchange, meter)?,
         (Client::Async, Threads::One) => one_thread(cell.callers, exchange, meter)?,
-        (Client::Async, Threads::Two | Threads::Runtime | Threads::Tokio) => {
+        (Client::Async, Threads::Two | Threads::Runtime | Threads::Tokio | Threads::Callers) => {
             two_threads(cell.callers, exchange, meter)?
         }
         (Client::Async, Threads::Spin) => spinning(cell.callers, exchange, meter)?,

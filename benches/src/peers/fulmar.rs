@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fulmar::{Channel, ClientReactor, Duplex, Http2Config, LocalReactor, Server, ServerBuilder};
 use futures::channel::oneshot;
+use futures::executor::block_on;
 use futures::future::try_join_all;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
@@ -29,6 +30,9 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     if cell.client == Client::Blocking && cell.threads == Threads::Spin {
         return Err(RunError::NotOffered("the blocking client sleeps while it waits"));
     }
+    if cell.client == Client::Blocking && cell.threads == Threads::Callers {
+        return Err(RunError::NotOffered("blocking callers have threads of their own anyway: --threads two"));
+    }
     if cell.client == Client::Blocking && cell.threads == Threads::Tokio {
         return Err(RunError::NotOffered("the blocking client needs no runtime: --threads two"));
     }
@@ -37,7 +41,7 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         .add_service(BenchServer::new(Echo));
     let server = match cell.threads {
         Threads::Runtime => server,
-        Threads::One | Threads::Two | Threads::Tokio => server.reactors(1),
+        Threads::One | Threads::Two | Threads::Tokio | Threads::Callers => server.reactors(1),
         Threads::Spin => server.reactors(1).busy_poll(SPIN),
     };
     if cell.transport == Transport::InProcess {
@@ -59,6 +63,7 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
                 call_on_tokio(cell, meter, BenchClient::connect(endpoint).await?).await
             })?;
         }
+        (Client::Async, Threads::Callers) => threads_that_call(cell, meter, &endpoint)?,
         (Client::Async, Threads::Tokio) => driven_by_tokio(cell, meter, &endpoint)?,
         (Client::Async, Threads::Spin) => {
             connect_and_call(&mut LocalReactor::with_busy_poll(SPIN)?, cell, meter, &endpoint)?;
@@ -128,6 +133,17 @@ fn driven_by_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
         drop(reactor);
         Ok(driver.await??)
     }))
+}
+
+/// Callers on threads of their own, on one channel whose connection is on the process's client reactor.
+fn threads_that_call(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
+    let client = block_on(BenchClient::connect(endpoint))?;
+    thread::scope(|scope| {
+        let caller =
+            || scope.spawn(|| block_on(call(cell.kind, client.clone(), Arc::clone(meter), payload(cell))));
+        let threads: Vec<_> = (0..cell.callers).map(|_| caller()).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a caller thread does not panic"))
+    })
 }
 
 fn payload(cell: &Cell) -> Payload {

@@ -35,6 +35,7 @@ pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunErr
         return Err(RunError::NotOffered("the grid has this peer over TCP only"));
     }
     let server_runtime = match cell.threads {
+        Threads::Callers => return Err(RunError::NotOffered("its callers are tasks: --threads runtime")),
         Threads::Spin => return Err(RunError::NotOffered("tokio's runtimes sleep while they wait")),
         Threads::Runtime => multi_thread()?,
         Threads::One | Threads::Two | Threads::Tokio => current_thread()?,

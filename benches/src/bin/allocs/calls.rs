@@ -7,7 +7,7 @@ use fulmar_benches::proto::bench_client::BenchClient;
 use fulmar_benches::proto::bench_client::blocking::BenchClient as BlockingClient;
 use fulmar_benches::proto::{Count as Tick, Payload};
 
-use crate::servers::{background, blocking, compressed, in_process, one_thread};
+use crate::servers::{background, blocking, compressed, in_process, one_thread, placed};
 use crate::{Counted, Line, Plan, flood, line};
 
 /// The engines alone, without sockets and without an API.
@@ -29,6 +29,7 @@ pub(crate) const LINES: &[Line] = &[
     }),
     line("unary call, one thread", 0, |plan| one_thread(async |channel| ticks(plan, channel).await)),
     line("unary call, background reactor", 0, |plan| background(async |channel| ticks(plan, channel).await)),
+    line("unary call, placed", 0, |plan| placed(async |channel| ticks(plan, channel).await)),
     line("unary call, in-process", 0, |plan| in_process(async |channel| ticks(plan, channel).await)),
     line("unary call, 8 metadata entries, blocking client", 0, |plan| {
         blocking(|channel| {
@@ -46,6 +47,9 @@ pub(crate) const LINES: &[Line] = &[
     }),
     line("unary call, 8 metadata entries, background reactor", 0, |plan| {
         background(async |channel| ticks_with_metadata(plan, channel).await)
+    }),
+    line("unary call, 8 metadata entries, placed", 0, |plan| {
+        placed(async |channel| ticks_with_metadata(plan, channel).await)
     }),
     line("unary call, 8 metadata entries, in-process", 0, |plan| {
         in_process(async |channel| ticks_with_metadata(plan, channel).await)

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use fulmar::encoding::{Deflate, Gzip, Zstd};
 use fulmar::{
-    Channel, ChannelBuilder, Http2Config, LocalReactor, RunningServer, Server, ServerBuilder, blocking,
+    Channel, ChannelBuilder, Http2Config, LocalReactor, Placement, RunningServer, Server, ServerBuilder,
+    blocking,
 };
 use fulmar_benches::contract::Handlers;
 use fulmar_benches::echo::Echo;
@@ -54,6 +55,12 @@ fn one_thread_with(
 /// The caller on this thread, the client's end of the connection on the process's client reactor, the server on a third; over TCP.
 pub(crate) fn background(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
     let server = spawned()?;
+    wait_for(async { calls(Channel::connect(server.endpoint()).await?).await })
+}
+
+/// As [`background`], and every second call is handled by another reactor than that of its connection.
+pub(crate) fn placed(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    let server = builder().reactors(2).placement(Placement::Spread).bind("127.0.0.1:0")?.spawn()?;
     wait_for(async { calls(Channel::connect(server.endpoint()).await?).await })
 }
 

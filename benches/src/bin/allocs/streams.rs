@@ -10,7 +10,7 @@ use fulmar_benches::proto::contract::{Mixed, Tick};
 use fulmar_benches::proto::{Count, Payload};
 
 use crate::calls::{SLOW_CALLS_MAX, TICK};
-use crate::servers::{background, blocking, compressed, in_process, one_thread};
+use crate::servers::{background, blocking, compressed, in_process, one_thread, placed};
 use crate::{Counted, Line, Plan, flood, line};
 
 pub(crate) const LINES: &[Line] = &[
@@ -21,6 +21,7 @@ pub(crate) const LINES: &[Line] = &[
     line("streamed message pair, background reactor", 0, |plan| {
         background(async |channel| pairs(plan, channel).await)
     }),
+    line("streamed message pair, placed", 0, |plan| placed(async |channel| pairs(plan, channel).await)),
     line("streamed message pair, in-process", 0, |plan| {
         in_process(async |channel| pairs(plan, channel).await)
     }),
@@ -50,6 +51,9 @@ pub(crate) const LINES: &[Line] = &[
     }),
     line("pair of strings, bytes, numbers, background reactor", 0, |plan| {
         background(async |channel| mixes(plan, channel).await)
+    }),
+    line("pair of strings, bytes, numbers, placed", 0, |plan| {
+        placed(async |channel| mixes(plan, channel).await)
     }),
     line("pair of strings, bytes, numbers, in-process", 0, |plan| {
         in_process(async |channel| mixes(plan, channel).await)

@@ -204,11 +204,12 @@ fn calls_that_fail_end_with_their_codes_and_blame_the_server_for_its_own_faults_
 }
 
 #[test]
-fn a_call_whose_deadline_passes_ends_with_it_on_both_sides() {
+fn a_call_whose_deadline_passes_ends_on_both_sides() {
     let request = Request::new(raw(1)).with_timeout(Duration::from_millis(50));
     let (result, spans) = one_call("/demo.Traced/Late", Kind::Hang, request);
     assert_eq!(result.unwrap_err().code(), Code::DeadlineExceeded);
-    assert_eq!(codes(&spans), ["4", "4"]);
+    // The client's reset may reach the server before the server's own deadline comes, which began when the request arrived.
+    assert!(matches!(codes(&spans), ["4", "4" | "1"]), "{spans:?}");
 }
 
 #[test]
