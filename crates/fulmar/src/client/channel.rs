@@ -60,7 +60,7 @@ pub(crate) struct ChannelInner {
     pub(crate) spec: Arc<ChannelSpec>,
     cells: Mutex<CellShelf>,
     shelf: Arc<MetadataShelf>,
-    home: Mutex<Home>,
+    home: Home,
 }
 
 /// The reactor for callers that are on none. In-process channels use none.
@@ -68,7 +68,7 @@ enum Home {
     /// The user's, whatever becomes of it.
     Given(ClientReactor),
     /// The process's, once it was needed.
-    Shared(Option<ClientReactor>),
+    Shared(Mutex<Option<ClientReactor>>),
 }
 
 /// What a connection has to know of its channel.
@@ -145,7 +145,7 @@ impl Channel {
                 spec,
                 cells: Mutex::default(),
                 shelf: Arc::default(),
-                home: Mutex::new(reactor.map_or(Home::Shared(None), Home::Given)),
+                home: reactor.map_or_else(|| Home::Shared(Mutex::default()), Home::Given),
             }),
             chain: Chain::default(),
         }
@@ -199,12 +199,7 @@ impl Channel {
         let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return Ok(()) };
         match &self.inner.spec.place {
             Place::InProcess(server) => server.send_to_any(letter),
-            Place::Tcp(_) => {
-                // A letter that finds no reactor is dropped, which tells the caller, when nothing is locked any more.
-                let undelivered = lock(&self.inner.home).send(letter)?;
-                drop(undelivered);
-                Ok(())
-            }
+            Place::Tcp(_) => self.inner.home.send(letter),
         }
     }
 
@@ -248,24 +243,33 @@ impl Drop for ChannelInner {
 }
 
 impl Home {
-    /// Sends a letter to the reactor, which is started if it does not run. Gives a letter back that the user's does not take any
-    /// more.
+    /// Sends a letter to the reactor, which is started if it does not run. A letter that the user's does not take any more is dropped,
+    /// which tells the caller.
+    ///
+    /// Many threads call at once: nothing is locked while a letter is sent, which may mean that the reactor is woken.
     ///
     /// # Errors
     /// `UNAVAILABLE` when no reactor could be started.
-    fn send(&mut self, letter: Letter) -> Result<Option<Letter>, Status> {
-        let letter = match self {
-            Self::Given(reactor) => return Ok(reactor.try_send(letter).err()),
-            Self::Shared(None) => letter,
-            Self::Shared(Some(reactor)) => match reactor.try_send(letter) {
-                Ok(()) => return Ok(None),
+    fn send(&self, letter: Letter) -> Result<(), Status> {
+        let (shared, known) = match self {
+            Self::Given(reactor) => {
+                drop(reactor.try_send(letter));
+                return Ok(());
+            }
+            Self::Shared(shared) => (shared, lock(shared).clone()),
+        };
+        let letter = match known {
+            None => letter,
+            Some(reactor) => match reactor.try_send(letter) {
+                Ok(()) => return Ok(()),
                 Err(letter) => letter,
             },
         };
         let reactor = ClientReactor::shared()?;
-        let undelivered = reactor.try_send(letter).err();
-        *self = Self::Shared(Some(reactor));
-        Ok(undelivered)
+        let undelivered = reactor.try_send(letter);
+        let earlier = lock(shared).replace(reactor);
+        drop((undelivered, earlier));
+        Ok(())
     }
 }
 
