@@ -23,7 +23,7 @@ use crate::handling::Handling;
 use crate::host::Letter;
 use crate::packing::Packing;
 use crate::random;
-use crate::trace::{CallSpan, Polling};
+use crate::trace::{CallSpan, Link, Polling};
 
 /// A server's end of one connection.
 pub(crate) struct ServerEndpoint {
@@ -252,9 +252,13 @@ impl ServerEndpoint {
             drop(state);
             return self.discard(env, key, body);
         }
+        // The span of a placed call is where its handler is.
+        let link = if call.is_placed { state.link.clone() } else { Link::default() };
+        let length = body.len();
         state.inbound.push(body, was_compressed, env.pool);
         let waker = state.receive_waker.take();
         drop(state);
+        link.received(length);
         self.wake(key.index(), waker);
     }
 
@@ -431,7 +435,6 @@ impl ServerEndpoint {
         let Some(Some(Call { cell: Some(cell), .. })) = self.calls.get(index) else { return };
         let length = body.len();
         let mut state = cell.lock();
-        let link = state.link.clone();
         let is_first = state.inbound.is_empty();
         if is_first {
             state.inbound.push(body, was_compressed, env.pool);
@@ -441,7 +444,6 @@ impl ServerEndpoint {
             drop(state);
             self.discard(env, key, body);
         }
-        link.received(length);
         if !is_first {
             self.fail(env, index, &Status::unimplemented(SECOND_MESSAGE));
         }

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use fulmar::{
-    CallHead, Channel, Code, Duplex, Interceptor, LocalReactor, Raw, Replies, Request, Response, Router,
-    RunningServer, Server, Service, Status, Streaming, Upload, blocking,
+    CallHead, Channel, Code, Duplex, Interceptor, LocalReactor, Placement, Raw, Replies, Request, Response,
+    Router, RunningServer, Server, Service, Status, Streaming, Upload, blocking,
 };
 use recorder::{SpanRecord, recorder};
 
@@ -392,4 +392,61 @@ fn slow_polls_are_told_of_once_a_second_with_their_method() {
     // A machine that stands still for a second in between may make it two.
     assert!(matches!(told.len(), 1 | 2), "{told:?}");
     assert!(told[0].fields.get("took_ms").parse::<u64>().unwrap() >= 15);
+}
+
+#[test]
+fn handlers_on_other_reactors_run_in_their_spans_too() {
+    let (path, hang, stream) =
+        ("/demo.Traced/Placed", "/demo.Traced/PlacedHang", "/demo.Traced/PlacedStream");
+    recorder();
+    let server = Server::builder()
+        .reactors(3)
+        .placement(Placement::Spread)
+        .add_service(Method { path, kind: Kind::Echo })
+        .add_service(Other("demo.Hanging", Method { path: hang, kind: Kind::Hang }))
+        .add_service(Other("demo.Streaming", Method { path: stream, kind: Kind::Stream }));
+    struct Other(&'static str, Method);
+    impl Service for Other {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+        fn register(&self, router: &mut Router) {
+            self.1.register(router);
+        }
+    }
+    let server = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    wait(async {
+        let channel = Channel::connect(server.endpoint()).await.unwrap();
+        for _ in 0..6 {
+            channel.unary::<Raw, Raw>(path, raw(3)).await.unwrap();
+            let request = Request::new(raw(1)).with_timeout(Duration::from_millis(10));
+            channel.unary::<Raw, Raw>(hang, request).await.unwrap_err();
+            let Duplex { mut requests, mut replies } = channel.bidi::<Raw, Raw>(stream, ()).await.unwrap();
+            for bytes in 0..4 {
+                requests.send(&raw(bytes)).await.unwrap();
+                replies.message().await.unwrap();
+            }
+            requests.finish();
+            assert!(replies.message().await.unwrap().is_none());
+        }
+    });
+    for kind in ["client", "server"] {
+        for span in recorder().ended(kind, path, 6) {
+            assert_eq!(span.fields.get("rpc.grpc.status_code"), "0");
+            assert_eq!(recorder().messages(&span), (1, 1), "{kind}");
+            assert!(kind == "client" || span.enters >= 3, "started, polled twice, dropped: {span:?}");
+        }
+        for span in recorder().ended(kind, stream, 6) {
+            assert_eq!(recorder().messages(&span), (4, 4), "{kind}");
+        }
+        for span in recorder().ended(kind, hang, 6) {
+            assert!(matches!(span.fields.get("rpc.grpc.status_code"), "4" | "1"), "{span:?}");
+        }
+    }
+    let told = recorder().events().into_iter().filter(|event| {
+        let of_path =
+            |span: &SpanRecord| Some(span.id) == event.parent && span.fields.get("otel.name") == &path[1..];
+        event.fields.get("message") == "echoed" && recorder().spans().iter().any(of_path)
+    });
+    assert_eq!(told.count(), 6);
 }
