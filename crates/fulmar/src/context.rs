@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::call::{CallFate, Cancellation};
 use crate::extensions::Extensions;
 use crate::handling::inherited_deadline;
 use crate::metadata_lease::MetadataLease;
+use crate::peer::Peer;
 use crate::rare::{Rare, Seldom, Spare};
 
 /// What belongs to a call besides its messages: two pointers, since a request is moved about more often than it is asked.
@@ -31,7 +31,7 @@ pub(crate) struct CallFacts {
     pub(crate) timeout: Option<Duration>,
     /// By the clock of this end.
     pub(crate) deadline: Option<Instant>,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: Peer,
     /// What the messages are compressed with.
     pub(crate) encoding: Option<Arc<str>>,
     pub(crate) path: Cow<'static, str>,
@@ -131,8 +131,8 @@ impl CallContext {
         [own, self.deadline(), inherited].into_iter().flatten().min()
     }
 
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        self.facts()?.peer
+    pub(crate) fn peer(&self) -> &Peer {
+        self.facts().map_or(&Peer::NOBODY, |facts| &facts.peer)
     }
 
     /// Handler: what the messages are compressed with.

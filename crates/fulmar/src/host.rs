@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, TaskId, Transport};
 use fulmar_reactor::{
-    ConnectionHandle, ConnectionKey, Host, ListenerKey, Mailbox, Reactor, Resolver, Socket, SocketOptions,
+    ConnectionHandle, ConnectionKey, Host, ListenerKey, ListeningSocket, Mailbox, Reactor, Resolver, Socket,
 };
 
 use crate::client::endpoint::ClientEndpoint;
 use crate::client::{ChannelSpec, Connections, PendingCall, Place};
 use crate::counts::Counts;
 use crate::error::ServerError;
+use crate::peer::Peer;
 use crate::server::endpoint::ServerEndpoint;
 use crate::server::{
     Arrival, PlacedCall, PlacedCalls, Placement, Placer, Router, Seat, ServerShared, ServerSlot, ServerSlots,
@@ -83,7 +84,7 @@ impl RoofHost {
         &mut self,
         core: &mut Core,
         shared: &Arc<ServerShared>,
-        listener: Option<TcpListener>,
+        listeners: Vec<ListeningSocket>,
         owns_reactor: bool,
     ) -> Result<(), ServerError> {
         let mut router = Router::new(&shared.services, &shared.config, &shared.chain)?;
@@ -92,17 +93,15 @@ impl RoofHost {
             router.placer = Some(Placer::new(shared.clone(), core.mailbox()));
         }
         let router = Rc::new(RefCell::new(router));
-        let listener = listener
-            .map(|listener| core.listen(listener))
-            .transpose()
-            .map_err(|error| ServerError::io("cannot listen", error))?;
+        let listeners = listeners.into_iter().map(|listener| core.listen(listener)).collect::<Result<_, _>>();
+        let listeners = listeners.map_err(|error| ServerError::io("cannot listen", error))?;
         let connections = Arc::new(AtomicUsize::new(0));
         self.servers.insert(ServerSlot {
             shared: shared.clone(),
             placed: PlacedCalls::new(shared.id, core.mailbox(), router.clone()),
             router,
             routes,
-            listener,
+            listeners,
             connections: connections.clone(),
             owns_reactor,
             closing: false,
@@ -147,13 +146,13 @@ impl RoofHost {
     fn server_end(
         &self,
         server: u64,
-        peer: Option<SocketAddr>,
+        peer: Peer,
     ) -> Option<impl FnOnce(ConnectionHandle) -> RoofTransport + use<>> {
         let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
         let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
         let door = slot.shared.door.clone().filter(|door| door.is_for_requests());
         // In-process bytes never leave the process: there is nothing to secure.
-        let wiring = match peer {
+        let wiring = match peer.remote() {
             Some(_) => slot.shared.security.wiring(),
             None => Wiring::Plain,
         };
@@ -164,7 +163,7 @@ impl RoofHost {
     }
 
     fn on_arrival(&mut self, core: &mut Core, arrival: Arrival) {
-        match self.server_end(arrival.server, arrival.socket.peer().ip()) {
+        match self.server_end(arrival.server, arrival.peer) {
             Some(make) => {
                 core.adopt(arrival.socket, make);
             }
@@ -175,7 +174,7 @@ impl RoofHost {
     }
 
     fn on_open_pipe(&mut self, core: &mut Core, spec: &ChannelSpec, server: &ServerShared) {
-        let make_server = self.server_end(server.id, None);
+        let make_server = self.server_end(server.id, Peer::default());
         if self.channels.open_pipe(core, spec.id, make_server)
             && let Some(slot) = self.servers.get(server.id)
         {
@@ -203,7 +202,7 @@ impl RoofHost {
     fn on_shutdown(&mut self, core: &mut Core, server: u64, grace: Duration) {
         let Some(slot) = self.servers.get_mut(server) else { return };
         slot.closing = true;
-        if let Some(listener) = slot.listener.take() {
+        for listener in slot.listeners.drain(..) {
             core.close_listener(listener);
         }
         for key in connections_of(core, server) {
@@ -254,26 +253,8 @@ impl Host for RoofHost {
 
     fn on_accept(&mut self, core: &mut Core, listener: ListenerKey, socket: Socket) {
         let Some(slot) = self.servers.by_listener(listener) else { return };
-        let server = slot.shared.id;
-        let peer = socket.peer().ip();
-        if let (Some(door), Some(peer)) = (&slot.shared.door, peer)
-            && !door.admits_connection(peer)
-        {
-            return trace::refused(peer);
-        }
-        let Some(seat) = slot.shared.least_loaded() else { return };
-        trace::accepted(socket.peer());
-        if let Some(keepalive) = slot.shared.config.http2.keepalive {
-            // A socket that does not take it, because it is no TCP socket or was reset, is served without, or tells when it is read.
-            let user_timeout = Some(keepalive.timeout);
-            let _ = socket.apply(&SocketOptions { user_timeout, ..SocketOptions::default() });
-        }
-        seat.count();
-        let arrival = Arrival { server, socket };
-        if seat.mailbox.reactor() == core.id() {
+        if let Ok(Some(arrival)) = slot.shared.arrive(socket, Some(core.id())) {
             self.on_arrival(core, arrival);
-        } else {
-            seat.mailbox.send(Letter::Arrived(arrival));
         }
     }
 
@@ -324,7 +305,7 @@ impl Host for RoofHost {
             }
             RoofTransport::Server(wire) => {
                 let (endpoint, closed) = (wire.endpoint(), wire.explain(closed));
-                trace::closed("server", endpoint.peer(), &closed.text);
+                trace::closed("server", Some(endpoint.peer()), &closed.text);
                 self.uncount(core, endpoint.server());
             }
         }

@@ -70,6 +70,7 @@ mod metadata_lease;
 mod packing;
 mod panics;
 mod payload;
+mod peer;
 mod random;
 mod rare;
 mod request;
@@ -95,13 +96,18 @@ pub use extensions::Extensions;
 pub use fulmar_grpc::encoding;
 pub use fulmar_grpc::{Code, Compress, Compression, MetadataError, MetadataMap, Status};
 pub use fulmar_http2::{Config as Http2Config, Keepalive, PingPolicy};
+pub use fulmar_reactor::{
+    Address, ListeningSocket, Socket, SocketKeepalive, SocketOptions, UnixCredentials, UnixName,
+};
 pub use intercept::{CallCredentials, CallHead, CallInfo, Interceptor, WithCredentials};
 pub use local::LocalReactor;
 pub use payload::{Payload, Raw};
+pub use peer::Peer;
 pub use request::{IntoRequest, Request};
 pub use response::Response;
 pub use server::{
     Admission, Intercepted, Placement, Router, RunningServer, Server, ServerBuilder, ServerHandle, Service,
+    ToAddresses,
 };
 #[cfg(feature = "tokio")]
 pub use tokio::TokioDriver;

@@ -1,6 +1,5 @@
 //! A request: a message, or a stream of them, with its metadata and deadline.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use fulmar_grpc::{Compression, MetadataMap};
@@ -9,6 +8,7 @@ use fulmar_reactor::clock;
 use crate::call::Cancellation;
 use crate::context::CallContext;
 use crate::extensions::Extensions;
+use crate::peer::Peer;
 
 /// What a client sends and a handler receives: a message (or a [`Streaming`](crate::Streaming) of them) and what belongs to the
 /// call.
@@ -161,8 +161,8 @@ impl<T> Request<T> {
         self.context.was_compressed()
     }
 
-    /// The address that the call came from; `None` in a client and for in-process calls.
-    pub fn peer(&self) -> Option<SocketAddr> {
+    /// Handler: who is at the other end of the connection that the call came over. Knows nothing in a client, and of in-process calls.
+    pub fn peer(&self) -> &Peer {
         self.context.peer()
     }
 

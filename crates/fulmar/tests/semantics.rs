@@ -274,7 +274,7 @@ fn encoded_messages_go_out_in_place_of_their_messages() {
 #[test]
 fn handlers_of_streams_know_who_calls() {
     let server = serve_both_ways(|requests, mut replies| async move {
-        let peer = requests.peer().map_or(String::new(), |peer| peer.ip().to_string());
+        let peer = requests.peer().address().map_or(String::new(), |peer| peer.ip().to_string());
         replies.send(&Raw::from(peer.into_bytes())).await
     });
     block_on(async {
@@ -302,7 +302,7 @@ fn who_is_not_admitted_meets_no_handler_and_hears_why() {
         })
         .admit(|request| {
             assert_ne!(request.path(), "/a.B/Panic", "as asked");
-            assert!(request.peer().is_some() && request.timeout().is_some());
+            assert!(request.peer().address().is_some() && request.timeout().is_some());
             if request.path() == "/a.B/Secret" { Err(Status::permission_denied("no")) } else { Ok(()) }
         })
         .bind("127.0.0.1:0")
@@ -392,10 +392,10 @@ fn a_connection_that_is_not_admitted_is_closed_and_others_are_served() {
         .reactors(1)
         .add_service(Demo::default())
         .admit_connections(move |peer| {
-            asks.send(peer.ip()).unwrap();
+            asks.send(peer.address().unwrap().ip()).unwrap();
             open.load(Ordering::SeqCst) > 0
         })
-        .admit_connections(|peer| peer.ip().is_loopback())
+        .admit_connections(|peer| peer.address().unwrap().ip().is_loopback())
         .bind("127.0.0.1:0")
         .unwrap()
         .spawn()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
-use socket2::SockAddr;
+use socket2::{SockAddr, SockRef};
 
 use crate::address::Address;
 #[cfg(unix)]
@@ -52,6 +52,19 @@ impl ListeningSocket {
             Address::Unix(name) => unix::bind(name, options),
             #[cfg(not(unix))]
             Address::Unix(_) => Err(crate::socket::no_unix_sockets()),
+        }
+    }
+
+    /// Sets what of `options` can be set on a socket that listens, of which the connections that it accepts have it in turn (on
+    /// Linux): sizes of buffers, keepalive, type of service.
+    ///
+    /// # Errors
+    /// The system does not have it, or does not permit it.
+    pub fn apply(&self, options: &SocketOptions) -> io::Result<()> {
+        match &self.kind {
+            Kind::Tcp(listener) => options.apply_open(&SockRef::from(listener)),
+            #[cfg(unix)]
+            Kind::Unix(listener) => options.apply_open(&SockRef::from(listener)),
         }
     }
 

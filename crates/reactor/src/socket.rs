@@ -32,6 +32,17 @@ impl Socket {
         Self { stream, peer, flaw: None }
     }
 
+    /// Whether the stream is of use.
+    ///
+    /// # Errors
+    /// It is not connected, or does not take the non-blocking mode. Whoever adopts it is told the same.
+    pub fn check(&self) -> io::Result<()> {
+        match &self.flaw {
+            Some(flaw) => Err(io::Error::new(flaw.kind(), reason(flaw))),
+            None => Ok(()),
+        }
+    }
+
     /// The other end.
     pub fn peer(&self) -> &Address {
         &self.peer

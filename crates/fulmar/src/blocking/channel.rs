@@ -1,19 +1,20 @@
 //! The blocking channel: one connection, driven by whoever calls.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use fulmar_base::{Closed, Instant};
 use fulmar_grpc::Status;
-use fulmar_reactor::{Lone, clock};
+use fulmar_reactor::{Address, Lone, clock};
 
 use super::{Duplex, Streaming, Upload};
 use crate::call::cell::CellState;
 use crate::call::{CallCell, CellShape, CellShelf};
 use crate::client::endpoint::{ClientEndpoint, Command, NO_SETTINGS};
+use crate::client::handed::HANDED_IN_IS_OVER;
 use crate::client::resolve::unresolved;
 use crate::client::target::Target;
 use crate::client::{
@@ -49,7 +50,6 @@ const STARTS_MAX: usize = 3;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Channel {
-    target: Target,
     spec: Arc<ChannelSpec>,
     connection: Option<Connection>,
     cells: CellShelf,
@@ -60,7 +60,7 @@ pub struct Channel {
 type Connection = Lone<Wire<ClientEndpoint>>;
 
 impl Channel {
-    /// Connects to `endpoint`, `http://host:port`, and waits for the server's SETTINGS, 20 s at most.
+    /// Connects to `endpoint`, `http://host:port`, or a Unix socket as `unix:/path` or `unix-abstract:name`, and waits for the server's SETTINGS, 20 s at most.
     ///
     /// # Errors
     /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; also on a
@@ -88,18 +88,12 @@ impl Channel {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn with(settings: ChannelBuilder) -> Result<Self, ConnectError> {
-        let (target, config, chain) = settings.into_parts()?;
+        let (place, config, chain) = settings.into_parts()?;
+        let spec = Arc::new(ChannelSpec::new(0, place, config));
         refuse_on_reactor("connecting a blocking channel")
-            .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
-        let spec = Arc::new(ChannelSpec::new(0, Place::Tcp(target.clone()), config));
-        let mut channel = Self {
-            target,
-            spec,
-            connection: None,
-            cells: CellShelf::default(),
-            shelf: Arc::default(),
-            chain,
-        };
+            .map_err(|status| ConnectError::from_status(spec.name(), &status))?;
+        let mut channel =
+            Self { spec, connection: None, cells: CellShelf::default(), shelf: Arc::default(), chain };
         let connect_by = clock().saturating_add(channel.config().connect_timeout);
         channel.connection = Some(channel.open(connect_by)?);
         Ok(channel)
@@ -262,18 +256,31 @@ impl Channel {
 
     /// Resolves the name and tries each address until one speaks HTTP/2.
     fn open(&self, connect_by: Instant) -> Result<Connection, ConnectError> {
-        let fail = |reason: String| ConnectError::new(&self.target.uri, reason);
+        let fail = |reason: String| ConnectError::new(self.spec.name(), reason);
+        let target = match &self.spec.place {
+            Place::Tcp(target) => target,
+            Place::Connected(handed) => {
+                let socket = handed.take().ok_or_else(|| fail(HANDED_IN_IS_OVER.to_owned()))?;
+                let adopt = |make| Lone::adopt(socket, make);
+                return self.open_by(connect_by, adopt).map_err(fail);
+            }
+            // There is no way to make a blocking channel to one.
+            Place::InProcess(_) => return Err(fail("it has no socket".to_owned())),
+        };
         let mut last_error = "the name has no addresses".to_owned();
         let addresses = self
-            .addresses(connect_by)
-            .map_err(|status| ConnectError::from_status(&self.target.uri, &status))?;
-        for (tried, &address) in addresses.iter().enumerate() {
+            .addresses(target, connect_by)
+            .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
+        let count = addresses.len();
+        for (tried, address) in addresses.into_iter().enumerate() {
             let left = time_left(connect_by);
             if left.is_zero() && tried > 0 {
                 break;
             }
-            let by = clock().saturating_add(share_of(left, addresses.len() - tried));
-            match self.open_at(address, by) {
+            let by = clock().saturating_add(share_of(left, count - tried));
+            let connect =
+                |make| Lone::connect((address, &self.spec.socket_options()), Some(time_left(by)), make);
+            match self.open_by(by, connect) {
                 Ok(connection) => return Ok(connection),
                 Err(reason) => last_error = reason,
             }
@@ -281,26 +288,31 @@ impl Channel {
         Err(fail(last_error))
     }
 
-    fn addresses(&self, connect_by: Instant) -> Result<Vec<SocketAddr>, Status> {
-        if let Some(address) = self.target.literal_address() {
+    fn addresses(&self, target: &Target, connect_by: Instant) -> Result<Vec<Address>, Status> {
+        if let Some(address) = target.literal_address() {
             return Ok(vec![address]);
         }
         self.config()
             .resolver()
-            .resolve_within(&self.target.host, self.target.port, time_left(connect_by))
+            .resolve_within(&target.host, target.port, time_left(connect_by))
+            .map(|addresses| addresses.into_iter().map(Address::Ip).collect())
             .map_err(|error| unresolved(&error))
     }
 
-    fn open_at(&self, address: SocketAddr, by: Instant) -> Result<Connection, String> {
+    /// Connects in the way given, and waits for the server's SETTINGS.
+    fn open_by(
+        &self,
+        by: Instant,
+        connect: impl FnOnce(Box<dyn FnOnce() -> Wire<ClientEndpoint>>) -> io::Result<Connection>,
+    ) -> Result<Connection, String> {
         // The time is watched here: an endpoint that fails takes its leave of the peer, which takes time of its own.
         let (no_doors, for_ever) = (Box::new(|_| None), Instant::from_nanos(u64::MAX));
-        let wiring = self.spec.security().wiring(for_ever);
-        let make = || {
+        let (spec, wiring) = (self.spec.clone(), self.spec.security().wiring(for_ever));
+        let make = move || {
             let not_processed = Return::Kept(VecDeque::new());
-            wiring.wire(ClientEndpoint::new(self.spec.clone(), no_doors, not_processed, for_ever))
+            wiring.wire(ClientEndpoint::new(spec, no_doors, not_processed, for_ever))
         };
-        let mut connection = Lone::connect((address, &self.spec.socket_options()), Some(time_left(by)), make)
-            .map_err(|error| error.to_string())?;
+        let mut connection = connect(Box::new(make)).map_err(|error| error.to_string())?;
         while !connection.transport().endpoint_mut().is_ready() {
             if time_left(by).is_zero() {
                 let is_handshaking = connection.transport().is_handshaking();
@@ -339,7 +351,7 @@ impl Channel {
                 // A connection that ends tells its calls; this one was not there when it did.
                 (Ok(()) | Err(_), _) => {
                     self.connection = None;
-                    let text = format!("the connection to {} was lost", self.target.uri);
+                    let text = format!("the connection to {} was lost", self.spec.name());
                     let ended = cell.lock().end(Status::unavailable(text));
                     // Nobody but this thread waits.
                     ended.into_iter().for_each(drop);
@@ -418,7 +430,7 @@ impl Drop for Channel {
 
 impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Channel").field("endpoint", &self.target.uri).finish_non_exhaustive()
+        f.debug_struct("Channel").field("endpoint", &self.spec.name()).finish_non_exhaustive()
     }
 }
 

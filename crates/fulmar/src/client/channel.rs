@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use fulmar_grpc::Status;
 use fulmar_grpc::encoding::{Encoding, RegisterError};
-use fulmar_reactor::{Mailbox, Resolver, SocketOptions};
+use fulmar_reactor::{Mailbox, Resolver, Socket, SocketOptions};
 
+use super::handed::{HANDED_IN_IS_OVER, Handed};
 use super::lives::Lives;
 use super::resolve::{Resolve, resolver_of};
 use super::target::Target;
@@ -87,6 +88,7 @@ pub(crate) struct ChannelSpec {
 /// Where the server is.
 pub(crate) enum Place {
     Tcp(Target),
+    Connected(Arc<Handed>),
     InProcess(Arc<ServerShared>),
 }
 
@@ -97,6 +99,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waiting_calls_max: usize,
+    pub(crate) sockets: SocketOptions,
     /// The user's, if there is one.
     resolver: Option<Arc<Resolver>>,
     security: ClientSecurity,
@@ -111,10 +114,15 @@ impl ChannelConfig {
             None => host::resolver(),
         }
     }
+
+    fn socket_options(&self) -> SocketOptions {
+        let keepalive = self.lives.keepalive().map(|keepalive| keepalive.timeout);
+        SocketOptions { user_timeout: self.sockets.user_timeout.or(keepalive), ..self.sockets.clone() }
+    }
 }
 
 impl Channel {
-    /// Connects to `endpoint`, `http://host:port`, and waits until the server has answered with its SETTINGS.
+    /// Connects to `endpoint`, `http://host:port`, or a Unix socket as `unix:/path` or `unix-abstract:name`, and waits until the server has answered with its SETTINGS.
     ///
     /// # Errors
     /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; at the
@@ -132,6 +140,7 @@ impl Channel {
             user_agent: String::new(),
             chain: Chain::default(),
             security: SecurityChoice::default(),
+            connected: None,
             failed: None,
         }
     }
@@ -199,7 +208,12 @@ impl Channel {
         let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return Ok(()) };
         match &self.inner.spec.place {
             Place::InProcess(server) => server.send_to_any(letter),
-            Place::Tcp(_) => self.inner.home.send(letter),
+            Place::Connected(handed) if handed.owner().is_some() => {
+                // A letter that finds no reactor is dropped, which tells the caller.
+                drop(handed.owner().and_then(|owner| owner.try_send(letter).err()));
+                Ok(())
+            }
+            Place::Tcp(_) | Place::Connected(_) => self.inner.home.send(letter),
         }
     }
 
@@ -309,8 +323,7 @@ impl ChannelSpec {
 
     /// How sockets are set up.
     pub(crate) fn socket_options(&self) -> SocketOptions {
-        let user_timeout = self.config.lives.keepalive().map(|keepalive| keepalive.timeout);
-        SocketOptions { user_timeout, ..SocketOptions::default() }
+        self.config.socket_options()
     }
 
     /// A reactor gets to know the channel. False when the channel is gone, and would never tell the reactor so.
@@ -334,7 +347,7 @@ impl ChannelSpec {
     /// What secures its connections.
     pub(crate) fn security(&self) -> &ClientSecurity {
         match &self.place {
-            Place::Tcp(_) => &self.config.security,
+            Place::Tcp(_) | Place::Connected(_) => &self.config.security,
             // Bytes that never leave the process.
             Place::InProcess(_) => &ClientSecurity::None,
         }
@@ -349,6 +362,7 @@ impl ChannelSpec {
     pub(crate) fn name(&self) -> &str {
         match &self.place {
             Place::Tcp(target) => &target.uri,
+            Place::Connected(handed) => &handed.target.uri,
             Place::InProcess(_) => "the in-process server",
         }
     }
@@ -356,6 +370,7 @@ impl ChannelSpec {
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Tcp(target) => &target.authority,
+            Place::Connected(handed) => &handed.target.authority,
             // Like a Unix socket's, which has no host either (gRPC "naming": `localhost`).
             Place::InProcess(_) => "localhost",
         }
@@ -367,6 +382,7 @@ impl Place {
     pub(crate) fn is_reached_from(&self, mailbox: &Mailbox<Letter>) -> bool {
         match self {
             Self::Tcp(_) => true,
+            Self::Connected(handed) => handed.is_on(mailbox),
             Self::InProcess(server) => server.is_served_by(mailbox),
         }
     }
@@ -379,6 +395,7 @@ impl Default for ChannelConfig {
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
             waiting_calls_max: WAITING_CALLS_MAX,
+            sockets: SocketOptions::default(),
             resolver: None,
             security: ClientSecurity::None,
             lives: Lives::default(),
@@ -411,6 +428,7 @@ pub struct ChannelBuilder {
     user_agent: String,
     chain: Chain,
     security: SecurityChoice,
+    connected: Option<Arc<Mutex<Option<Socket>>>>,
     /// The first setting that cannot be.
     failed: Option<String>,
 }
@@ -506,6 +524,32 @@ impl ChannelBuilder {
         }
     }
 
+    /// What the operating system is asked to do with the channel's sockets.
+    pub fn socket_options(mut self, options: SocketOptions) -> Self {
+        self.config.sockets = options;
+        self
+    }
+
+    /// Takes a connection that is there already, instead of making one: a connected `TcpStream` or `UnixStream` of the standard library,
+    /// made in whatever way. Nagle's algorithm is switched off on it, and the [socket options](Self::socket_options) are set as far as
+    /// they can be. The endpoint is then only what the server is called.
+    ///
+    /// The connection is the channel's only one: when it ends, calls fail with `UNAVAILABLE`. It lives on the reactor of the first
+    /// caller that is on one, and on a client reactor thread otherwise. Of several channels that are made of clones of these settings
+    /// the first gets it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let stream = std::net::TcpStream::connect("127.0.0.1:50051")?;
+    /// let channel = fulmar::Channel::builder("http://greeter").connected(stream).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connected(mut self, socket: impl Into<Socket>) -> Self {
+        self.connected = Some(Arc::new(Mutex::new(Some(socket.into()))));
+        self
+    }
+
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.grpc.http2 = config;
@@ -558,11 +602,11 @@ impl ChannelBuilder {
     /// An endpoint or a user agent that is none, an encoding with a name that cannot be one.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let (reactor, chain) = (self.reactor.clone(), self.chain.clone());
-        let (target, config, _) = self.into_parts()?;
-        Ok(Channel { chain, ..Channel::new(Place::Tcp(target), config, reactor) })
+        let (place, config, _) = self.into_parts()?;
+        Ok(Channel { chain, ..Channel::new(place, config, reactor) })
     }
 
-    pub(crate) fn into_parts(mut self) -> Result<(Target, ChannelConfig, Chain), ConnectError> {
+    pub(crate) fn into_parts(mut self) -> Result<(Place, ChannelConfig, Chain), ConnectError> {
         let name = self.user_agent.trim();
         if name.len() > USER_AGENT_BYTES_MAX || !name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
             let reason =
@@ -580,6 +624,16 @@ impl ChannelBuilder {
             .security
             .resolve(target.is_secure, &target.host)
             .map_err(|reason| ConnectError::new(&self.endpoint, reason))?;
-        Ok((target, self.config, self.chain))
+        let place = match self.connected {
+            None => Place::Tcp(target),
+            Some(socket) => {
+                let fail = |reason: String| ConnectError::new(&self.endpoint, reason);
+                let socket = lock(&socket).take().ok_or_else(|| fail(HANDED_IN_IS_OVER.to_owned()))?;
+                let checked = socket.check().and_then(|()| socket.apply(&self.config.socket_options()));
+                checked.map_err(|error| fail(format!("the connection that was handed in: {error}")))?;
+                Place::Connected(Arc::new(Handed::new(target, socket)))
+            }
+        };
+        Ok((place, self.config, self.chain))
     }
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Instant};
 use fulmar_grpc::Status;
-use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
+use fulmar_reactor::{Address, ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
 
 use super::endpoint::{ClientEndpoint, Command};
+use super::handed::HANDED_IN_IS_OVER;
 use super::resolve::unresolved;
 use super::{ChannelSpec, PendingCall, Place, Return, WaitingCalls};
 use crate::counts::Counts;
@@ -42,7 +43,7 @@ struct ChannelState {
     /// The one timer that is set: it fires when a waiting call or the resolving of the name may be out of time, or before.
     timer: Option<(Instant, TimerKey)>,
     /// Addresses that have not been tried in this attempt.
-    addresses: VecDeque<SocketAddr>,
+    addresses: VecDeque<Address>,
     /// When the attempt to connect is given up.
     connect_by: Instant,
     last_error: Option<Status>,
@@ -107,7 +108,7 @@ impl Connections {
             return;
         };
         match resolved {
-            Ok(addresses) => channel.addresses = addresses.into(),
+            Ok(addresses) => channel.addresses = addresses.into_iter().map(Address::Ip).collect(),
             Err(error) => channel.last_error = Some(unresolved(&error)),
         }
         channel.dial_next(core);
@@ -273,6 +274,17 @@ impl ChannelState {
                 self.stage = Stage::Resolving;
                 core.mailbox().send(Letter::OpenPipe { spec: spec.clone(), server: server.clone() });
             }
+            Place::Connected(handed) => match handed.take() {
+                Some(socket) => {
+                    let make = self.endpoint_maker(core, self.connect_by);
+                    let key = core.adopt(socket, make);
+                    self.open(core, key);
+                }
+                None => {
+                    self.last_error = Some(Status::unavailable(HANDED_IN_IS_OVER));
+                    self.dial_next(core);
+                }
+            },
             Place::Tcp(target) => match target.literal_address() {
                 Some(address) => {
                     self.addresses.push_back(address);

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 mod channel;
 mod connections;
 pub(crate) mod endpoint;
+pub(crate) mod handed;
 mod intercepted;
 mod lives;
 mod pending;

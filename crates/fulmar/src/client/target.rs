@@ -1,7 +1,10 @@
-//! Where a channel goes: `http://host:port` or `https://host:port`.
+//! Where a channel goes: `http://host:port`, `https://host:port`, or a Unix socket.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
+
+use fulmar_reactor::{Address, UnixName};
 
 use crate::error::ConnectError;
 
@@ -16,22 +19,27 @@ const HTTPS_PORT: u16 = 443;
 pub(crate) struct Target {
     /// As the user wrote it, for texts.
     pub(crate) uri: String,
-    /// Without the brackets of an IPv6 address.
+    /// Without the brackets of an IPv6 address; `localhost` for a Unix socket.
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Whether the scheme asks for TLS; None where there is no scheme.
     pub(crate) is_secure: Option<bool>,
     /// What `:authority` says.
     pub(crate) authority: String,
+    unix: Option<UnixName>,
 }
 
 impl Target {
-    /// Parses `http://host[:port][/]` or `https://…`; the scheme may be left out.
+    /// Parses `http://host[:port][/]` or `https://…`, whose scheme may be left out, `unix:path`, `unix:///absolute/path` and
+    /// `unix-abstract:name` (gRPC "naming").
     ///
     /// # Errors
-    /// An unknown scheme, a missing host, a port that is none, or a path.
+    /// An unknown scheme, a missing host or name, a port that is none, or a path.
     pub(crate) fn parse(uri: &str) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError::new(uri, reason);
+        if let Some(name) = unix_name(uri) {
+            return name.map(|name| Self::unix(uri, name)).map_err(|reason| fail(reason.to_owned()));
+        }
         let (is_secure, rest) = match uri.split_once("://") {
             None => (None, uri),
             Some(("http", rest)) => (Some(false), rest),
@@ -59,13 +67,47 @@ impl Target {
             port,
             is_secure,
             authority: authority.to_owned(),
+            unix: None,
         })
     }
 
-    /// The address, where the host is a literal one and needs no resolving.
-    pub(crate) fn literal_address(&self) -> Option<SocketAddr> {
-        IpAddr::from_str(&self.host).ok().map(|ip| SocketAddr::new(ip, self.port))
+    /// A Unix socket has no host: `localhost` is what it is called (gRPC "naming").
+    fn unix(uri: &str, name: UnixName) -> Self {
+        Self {
+            uri: uri.to_owned(),
+            host: "localhost".to_owned(),
+            port: 0,
+            is_secure: None,
+            authority: "localhost".to_owned(),
+            unix: Some(name),
+        }
     }
+
+    /// The address, where the host is a literal one, or a Unix socket, and needs no resolving.
+    pub(crate) fn literal_address(&self) -> Option<Address> {
+        match &self.unix {
+            Some(name) => Some(Address::Unix(name.clone())),
+            None => IpAddr::from_str(&self.host).ok().map(|ip| SocketAddr::new(ip, self.port).into()),
+        }
+    }
+}
+
+/// The Unix socket that a text names, if it has the form of one. Paths and names are taken as they are written.
+pub(crate) fn unix_name(text: &str) -> Option<Result<UnixName, &'static str>> {
+    if let Some(name) = text.strip_prefix("unix-abstract:") {
+        return Some(match name.as_bytes() {
+            [] => Err("the name is missing: write unix-abstract:name"),
+            name => Ok(UnixName::Abstract(name.into())),
+        });
+    }
+    let path = text.strip_prefix("unix:")?;
+    Some(match (path, path.strip_prefix("//")) {
+        ("" | "//", _) => Err("the path is missing: write unix:/absolute/path or unix:relative/path"),
+        (_, Some(path)) if !path.starts_with('/') => {
+            Err("behind unix:// the path is absolute: write unix:///absolute/path, or unix:relative/path")
+        }
+        (_, Some(path)) | (path, None) => Ok(UnixName::from(PathBuf::from(path))),
+    })
 }
 
 /// Splits `host:port`, `[v6]:port` or a host alone.
@@ -108,13 +150,27 @@ mod tests {
         assert_eq!(parsed("http://[::1]:7"), ("::1".into(), 7, "[::1]:7".into()));
         assert_eq!(
             Target::parse("http://[::1]:7").unwrap().literal_address(),
-            Some("[::1]:7".parse().unwrap())
+            Some("[::1]:7".parse::<SocketAddr>().unwrap().into())
         );
         assert_eq!(Target::parse("http://localhost:7").unwrap().literal_address(), None);
         assert_eq!(parsed("https://svc.example"), ("svc.example".into(), 443, "svc.example".into()));
         assert_eq!(Target::parse("https://svc.example").unwrap().is_secure, Some(true));
         assert_eq!(Target::parse("http://svc.example").unwrap().is_secure, Some(false));
         assert_eq!(Target::parse("svc.example").unwrap().is_secure, None);
+    }
+
+    #[test]
+    fn unix_sockets_are_called_localhost() {
+        for (uri, shown) in [
+            ("unix:/run/a.sock", "unix:/run/a.sock"),
+            ("unix:///run/a.sock", "unix:/run/a.sock"),
+            ("unix:a b/c?d", "unix:a b/c?d"),
+            ("unix-abstract:greeter", "unix-abstract:greeter"),
+        ] {
+            let target = Target::parse(uri).unwrap();
+            assert_eq!((target.authority.as_str(), target.uri.as_str()), ("localhost", uri));
+            assert_eq!(target.literal_address().unwrap().to_string(), shown);
+        }
     }
 
     #[test]
@@ -129,6 +185,10 @@ mod tests {
             ("http://user@localhost:1", "without path"),
             ("http://[::1:1", "not closed"),
             ("http://[::1]1", "colon must follow"),
+            ("unix:", "path is missing"),
+            ("unix://", "path is missing"),
+            ("unix://run/a.sock", "path is absolute"),
+            ("unix-abstract:", "name is missing"),
         ] {
             let text = Target::parse(uri).unwrap_err().to_string();
             assert!(text.contains(reason), "{uri}: {text}");

@@ -1,6 +1,7 @@
 //! What a reactor's host does with letters that cross each other.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 
 use super::*;
 use crate::call::CallCell;
@@ -15,7 +16,7 @@ fn reactor() -> RoofReactor {
 fn served(reactor: &mut RoofReactor) -> Arc<ServerShared> {
     let (shared, _) = Server::builder().without_listener().unwrap().into_parts();
     let (host, core) = reactor.parts();
-    host.serve(core, &shared, None, true).unwrap();
+    host.serve(core, &shared, Vec::new(), true).unwrap();
     shared
 }
 
@@ -29,7 +30,7 @@ fn a_connection_that_arrives_behind_the_shutdown_does_not_hold_the_server() {
 
     // As the reactor with the listener does it: counted first, then sent.
     shared.least_loaded().unwrap().count();
-    let arrival = Arrival { server: shared.id, socket: Socket::from(accepted) };
+    let arrival = Arrival { server: shared.id, socket: Socket::from(accepted), peer: Peer::default() };
     let (host, core) = reactor.parts();
     host.on_letter(core, Letter::Shutdown { server: shared.id, grace: LONG });
     assert!(!shared.wait_ended(Duration::ZERO), "one is on its way");
@@ -177,7 +178,7 @@ fn nothing_is_held_for_calls_that_were_given_up() {
     let server = Server::builder().add_service(Echo(Arc::default())).without_listener().unwrap();
     let (shared, _) = server.into_parts();
     let (host, core) = reactor.parts();
-    host.serve(core, &shared, None, false).unwrap();
+    host.serve(core, &shared, Vec::new(), false).unwrap();
     let channel = Channel::new(Place::InProcess(shared), Default::default(), None);
 
     let _running = Running::enter(reactor.core().mailbox());

@@ -1,7 +1,6 @@
 //! What interceptors know of a call.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,13 @@ use crate::call::{CallCell, CallEnd, CallFate};
 use crate::context::CallContext;
 use crate::extensions::Extensions;
 use crate::metadata_lease::MetadataLease;
+use crate::peer::Peer;
 
 /// What stays the same while a call runs.
 #[derive(Clone, Debug, Default)]
 pub struct CallInfo {
     pub(super) path: Cow<'static, str>,
-    pub(super) peer: Option<SocketAddr>,
+    pub(super) peer: Peer,
     pub(super) deadline: Option<Instant>,
     pub(super) extensions: Extensions,
     /// None on a client.
@@ -47,9 +47,9 @@ impl CallInfo {
         names.rsplit_once('/').unwrap_or((names, ""))
     }
 
-    /// Server: the address that the call came from; `None` in-process, and on a client.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+    /// Server: who is at the other end of the connection that the call came over. Knows nothing in-process, and on a client.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// How long the call may still take; `None` without a deadline.
@@ -93,7 +93,7 @@ impl CallHead {
     pub(crate) fn handled(context: &mut CallContext) -> Self {
         let info = CallInfo {
             path: context.path().clone(),
-            peer: context.peer(),
+            peer: context.peer().clone(),
             deadline: context.deadline(),
             extensions: context.take_extensions(),
             fate: context.fate().cloned(),

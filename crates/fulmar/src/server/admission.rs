@@ -1,12 +1,12 @@
 //! Letting requests in, or not, before anything is made for them.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fulmar_grpc::{MetadataMap, Status};
 
 use crate::panics::caught;
+use crate::peer::Peer;
 
 /// Whose panics are caught here.
 const ADMITTER: &str = "what admits requests";
@@ -15,7 +15,7 @@ const ADMITTER: &str = "what admits requests";
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'r> {
     request: &'r fulmar_grpc::Admission<'r>,
-    peer: Option<SocketAddr>,
+    peer: &'r Peer,
     calls: usize,
 }
 
@@ -35,8 +35,8 @@ impl Admission<'_> {
         self.request.timeout
     }
 
-    /// The address that the request came from; `None` in-process.
-    pub fn peer(&self) -> Option<SocketAddr> {
+    /// Who is at the other end of the connection that the request came over. Knows nothing in-process.
+    pub fn peer(&self) -> &Peer {
         self.peer
     }
 
@@ -51,7 +51,7 @@ impl Admission<'_> {
     }
 }
 
-type AdmitConnection = Box<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+type AdmitConnection = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
 type Admit = Box<dyn Fn(&Admission<'_>) -> Result<(), Status> + Send + Sync>;
 
@@ -70,7 +70,7 @@ impl Door {
     }
 
     /// Whether all who are asked let a connection in. One that panics does not.
-    pub(crate) fn admits_connection(&self, peer: SocketAddr) -> bool {
+    pub(crate) fn admits_connection(&self, peer: &Peer) -> bool {
         self.connections.iter().all(|admit| caught(ADMITTER, || admit(peer)).unwrap_or(false))
     }
 
@@ -87,11 +87,7 @@ impl Door {
     ///
     /// # Errors
     /// The first refusal.
-    pub(crate) fn ask(
-        &self,
-        request: &fulmar_grpc::Admission<'_>,
-        peer: Option<SocketAddr>,
-    ) -> Result<(), Status> {
+    pub(crate) fn ask(&self, request: &fulmar_grpc::Admission<'_>, peer: &Peer) -> Result<(), Status> {
         let admission = Admission { request, peer, calls: self.calls.load(Ordering::Relaxed) };
         self.admits.iter().try_for_each(|admit| caught(ADMITTER, || admit(&admission)).flatten())
     }

@@ -1,13 +1,15 @@
 //! Building a server and running it.
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_grpc::{Config, Status};
-use fulmar_reactor::{Reactor, ReactorConfig};
+use fulmar_reactor::{Address, ListeningSocket, Reactor, ReactorConfig, SocketOptions};
 
+use super::addresses::ToAddresses;
 use super::lives::Lives;
 use super::router::{Router, Service};
 use super::{Admission, Door, Placement, RunningServer, ServerHandle, ServerShared};
@@ -16,6 +18,7 @@ use crate::error::ServerError;
 use crate::host::{self, RoofHost};
 use crate::intercept::{Chain, Interceptor};
 use crate::payload::Raw;
+use crate::peer::Peer;
 use crate::request::Request;
 use crate::wire::ServerSecurity;
 
@@ -42,6 +45,8 @@ pub struct ServerBuilder {
     pub(super) lives: Lives,
     reactors: usize,
     reactor: ReactorConfig,
+    sockets: SocketOptions,
+    listeners: Vec<ListeningSocket>,
     around_thread: Option<AroundThread>,
     placement: Placement,
     /// The first setting that cannot be.
@@ -54,7 +59,7 @@ type AroundThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// A server that is bound and not running yet.
 pub struct Server {
     shared: Arc<ServerShared>,
-    listener: Option<TcpListener>,
+    listeners: Vec<ListeningSocket>,
     reactors: usize,
     reactor: ReactorConfig,
     around_thread: Option<AroundThread>,
@@ -72,6 +77,8 @@ impl Server {
             lives: Lives::default(),
             reactors: thread::available_parallelism().map_or(1, usize::from),
             reactor: ReactorConfig::default(),
+            sockets: SocketOptions::default(),
+            listeners: Vec::new(),
             around_thread: None,
             placement: Placement::default(),
             failed: None,
@@ -91,12 +98,13 @@ impl Server {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn spawn(mut self) -> Result<RunningServer, ServerError> {
-        let local_addr = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let addresses = self.local_addresses();
+        let mut listeners = std::mem::take(&mut self.listeners);
         let mut threads = Vec::with_capacity(self.reactors);
-        // The reactor with the listener starts last, when there is somebody to give connections to.
+        // The reactor with the listeners starts last, when there is somebody to give connections to.
         for index in (0..self.reactors).rev() {
-            let listener = if index == 0 { self.listener.take() } else { None };
-            match self.start_thread(index, listener) {
+            let listeners = if index == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+            match self.start_thread(index, listeners) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     self.shared.shutdown(std::time::Duration::ZERO);
@@ -104,13 +112,13 @@ impl Server {
                 }
             }
         }
-        Ok(RunningServer::new(ServerHandle::new(self.shared), local_addr, threads))
+        Ok(RunningServer::new(ServerHandle::new(self.shared), addresses, threads))
     }
 
     fn start_thread(
         &self,
         index: usize,
-        listener: Option<TcpListener>,
+        listeners: Vec<ListeningSocket>,
     ) -> Result<JoinHandle<std::io::Result<()>>, ServerError> {
         let (shared, config, around) =
             (self.shared.clone(), self.reactor.clone(), self.around_thread.clone());
@@ -120,7 +128,7 @@ impl Server {
             .spawn(move || {
                 let mut reactor = Reactor::new(config, |core| RoofHost::new(core))?;
                 let (host, core) = reactor.parts();
-                let started = host.serve(core, &shared, listener, true);
+                let started = host.serve(core, &shared, listeners, true);
                 let is_started = started.is_ok();
                 drop(sender.send(started));
                 let mut ended = Ok(());
@@ -148,17 +156,20 @@ impl Server {
         }
     }
 
-    /// The address that the server is bound to; the port is the real one, also where 0 was asked for.
+    /// The address of TCP that the server is bound to; the port is the real one, also where 0 was asked for. The first where there
+    /// are several.
     ///
     /// # Errors
-    /// A server without a listener, or one that the operating system does not know any more.
+    /// A server without a listener of TCP, or one that the operating system does not know any more.
     pub fn local_addr(&self) -> Result<SocketAddr, ServerError> {
-        match &self.listener {
-            Some(listener) => {
-                listener.local_addr().map_err(|error| ServerError::io("cannot tell the address", error))
-            }
-            None => Err(ServerError::new("the server has no listener: it is reached in-process")),
-        }
+        let address = self.local_addresses().iter().find_map(Address::ip);
+        address
+            .ok_or_else(|| ServerError::new("the server has no listener of TCP: it is reached by other ways"))
+    }
+
+    /// Where the server listens, in the order in which the listeners were given.
+    pub fn local_addresses(&self) -> Vec<Address> {
+        self.listeners.iter().filter_map(|listener| listener.local_address().ok()).collect()
     }
 
     /// A handle to shut the server down, and to reach it in-process, from anywhere.
@@ -166,8 +177,8 @@ impl Server {
         ServerHandle::new(self.shared.clone())
     }
 
-    pub(crate) fn into_parts(self) -> (Arc<ServerShared>, Option<TcpListener>) {
-        (self.shared, self.listener)
+    pub(crate) fn into_parts(self) -> (Arc<ServerShared>, Vec<ListeningSocket>) {
+        (self.shared, self.listeners)
     }
 }
 
@@ -251,15 +262,17 @@ impl ServerBuilder {
         self
     }
 
-    /// Asks `admit` about each connection when it was accepted, by the address that it comes from, before anything is read from it or
-    /// made for it. False closes it at once. Of several that were set, all must agree.
+    /// Asks `admit` about each connection when it was accepted, by where it comes from, before anything is read from it or made for
+    /// it. False closes it at once. Of several that were set, all must agree.
     ///
     /// It runs on the reactor's thread that accepts, so it must not wait. In-process channels are not asked about.
     ///
     /// ```
-    /// let builder = fulmar::Server::builder().admit_connections(|peer| peer.ip().is_loopback());
+    /// let builder = fulmar::Server::builder().admit_connections(|peer| {
+    ///     peer.address().is_none_or(|address| address.ip().is_loopback())
+    /// });
     /// ```
-    pub fn admit_connections(mut self, admit: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+    pub fn admit_connections(mut self, admit: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.door.get_or_insert_default().add_for_connections(Box::new(admit));
         self
     }
@@ -373,41 +386,108 @@ impl ServerBuilder {
         self
     }
 
-    /// Binds to `address` and listens; connections wait until the server runs.
+    /// What the operating system is asked to do with the server's sockets: those it binds, and, as far as that can be set late, those
+    /// that are handed in.
     ///
-    /// # Errors
-    /// An address that is none or is taken; two services with one name; an encoding with a name that cannot be one.
-    pub fn bind(self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, ServerError> {
-        let listener = TcpListener::bind(&address)
-            .map_err(|error| ServerError::io(format!("cannot bind to {address:?}"), error))?;
-        self.with_listener(listener)
+    /// ```
+    /// use std::time::Duration;
+    /// use fulmar::{Server, SocketKeepalive, SocketOptions};
+    ///
+    /// let server = Server::builder()
+    ///     .socket_options(SocketOptions {
+    ///         keepalive: Some(SocketKeepalive::after(Duration::from_secs(300))),
+    ///         ..SocketOptions::default()
+    ///     })
+    ///     .bind("127.0.0.1:0")?;
+    /// # Ok::<(), fulmar::ServerError>(())
+    /// ```
+    pub fn socket_options(mut self, options: SocketOptions) -> Self {
+        self.sockets = options;
+        self
     }
 
-    /// Takes a socket that listens already.
+    /// Adds a socket that listens already: a `std::net::TcpListener` or a `std::os::unix::net::UnixListener`, made by the program, or
+    /// inherited (systemd hands sockets over as descriptors, which the standard library's types can be made of). A server may have
+    /// several; [`bind`](Self::bind) adds the last one, [`build`](Self::build) does not.
+    ///
+    /// The file of a Unix socket that was handed in belongs to whoever has bound it, and is not removed.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let server = fulmar::Server::builder().listener(listener).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listener(mut self, listener: impl Into<ListeningSocket>) -> Self {
+        self.listeners.push(listener.into());
+        self
+    }
+
+    /// Binds to `address` and listens; connections wait until the server runs. An address of TCP, as `"127.0.0.1:50051"`, or a Unix
+    /// socket, as `"unix:/run/greeter.sock"` or `"unix-abstract:greeter"`.
+    ///
+    /// The file of a Unix socket is removed when the server stops listening. One that a killed server has left behind is replaced; if
+    /// a server listens there, the address is in use. Who may connect is up to the permissions of the file, which is made with those
+    /// that the process's umask leaves, and of its directory; see also [`Peer::unix_credentials`](crate::Peer::unix_credentials).
+    ///
+    /// # Errors
+    /// An address that is none or is taken; socket options that the system does not have; two services with one name; an encoding
+    /// with a name that cannot be one.
+    pub fn bind(self, address: impl ToAddresses + std::fmt::Debug) -> Result<Server, ServerError> {
+        let fail = |error| ServerError::io(format!("cannot bind to {address:?}"), error);
+        let mut bound = Err(io::Error::new(io::ErrorKind::InvalidInput, "no address"));
+        for candidate in address.to_addresses().map_err(fail)? {
+            bound = ListeningSocket::bind(&candidate, &self.sockets);
+            if bound.is_ok() {
+                break;
+            }
+        }
+        let listener = bound.map_err(fail)?;
+        self.finish(Some(listener))
+    }
+
+    /// Takes a socket that listens already, as [`listener`](Self::listener) does, and no more of them.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn with_listener(self, listener: impl Into<ListeningSocket>) -> Result<Server, ServerError> {
+        self.listener(listener).build()
+    }
+
+    /// A server with the [listeners](Self::listener) that were handed in.
+    ///
+    /// # Errors
+    /// Two services with one name; an encoding with a name that cannot be one; socket options that cannot be set on these listeners.
+    pub fn build(self) -> Result<Server, ServerError> {
+        for listener in &self.listeners {
+            listener
+                .apply(&self.sockets)
+                .map_err(|error| ServerError::io("cannot set options of the listener", error))?;
+        }
+        self.finish(None)
+    }
+
+    /// A server without a socket, reached by [`ServerHandle::in_process`] and [`ServerHandle::serve`] only.
     ///
     /// # Errors
     /// Two services with one name, or an encoding with a name that cannot be one.
-    pub fn with_listener(self, listener: TcpListener) -> Result<Server, ServerError> {
-        self.build(Some(listener))
+    pub fn without_listener(mut self) -> Result<Server, ServerError> {
+        self.listeners.clear();
+        self.finish(None)
     }
 
-    /// A server without a socket, reached by [`ServerHandle::in_process`] only.
-    ///
-    /// # Errors
-    /// Two services with one name, or an encoding with a name that cannot be one.
-    pub fn without_listener(self) -> Result<Server, ServerError> {
-        self.build(None)
-    }
-
-    fn build(mut self, listener: Option<TcpListener>) -> Result<Server, ServerError> {
+    fn finish(mut self, listener: Option<ListeningSocket>) -> Result<Server, ServerError> {
+        self.listeners.extend(listener);
         if let Some(error) = self.failed {
             return Err(error);
         }
         self.lives.write_to(&mut self.config.http2);
-        let server = ServerShared::new(self.config, self.services, self.chain, self.door, self.security)?;
+        let server = ServerShared::new(self.config, self.services, self.chain, self.door, self.security)?
+            .with_socket_options(self.sockets);
         Ok(Server {
             shared: Arc::new(server.with_placement(self.placement)),
-            listener,
+            listeners: self.listeners,
             reactors: self.reactors,
             reactor: self.reactor,
             around_thread: self.around_thread,
@@ -435,7 +515,7 @@ where
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
-            .field("listener", &self.listener)
+            .field("listeners", &self.listeners)
             .field("reactors", &self.reactors)
             .finish_non_exhaustive()
     }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -22,6 +21,7 @@ use crate::counts::Counts;
 use crate::handling::Handling;
 use crate::host::Letter;
 use crate::packing::Packing;
+use crate::peer::Peer;
 use crate::random;
 use crate::trace::{CallSpan, Link, Polling};
 
@@ -38,7 +38,7 @@ pub(crate) struct ServerEndpoint {
     ready: VecDeque<usize>,
     stream_window_bytes: u32,
     handle: ConnectionHandle,
-    peer: Option<SocketAddr>,
+    peer: Peer,
     server: u64,
     door: Option<Arc<Door>>,
     draining: bool,
@@ -69,13 +69,13 @@ pub(crate) enum Command {
 }
 
 impl ServerEndpoint {
-    /// `server` is the number under which the reactor knows the server; `peer` is None in-process.
+    /// `server` is the number under which the reactor knows the server; `peer` knows nothing in-process.
     pub(crate) fn new(
         config: Config,
         routes: Arc<Routes>,
         router: Rc<RefCell<Router>>,
         handle: ConnectionHandle,
-        peer: Option<SocketAddr>,
+        peer: Peer,
         server: u64,
     ) -> Self {
         let stream_window_bytes = config.http2.stream_window_bytes;
@@ -100,8 +100,8 @@ impl ServerEndpoint {
     /// The same end, of a server that asks before it lets requests in.
     pub(crate) fn behind(mut self, door: Option<Arc<Door>>) -> Self {
         if let Some(door) = &door {
-            let (door, peer) = (door.clone(), self.peer);
-            self.grpc.set_admit(Box::new(move |request| door.ask(request, peer)));
+            let (door, peer) = (door.clone(), self.peer.clone());
+            self.grpc.set_admit(Box::new(move |request| door.ask(request, &peer)));
         }
         self.door = door;
         self
@@ -111,8 +111,8 @@ impl ServerEndpoint {
         self.server
     }
 
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -163,7 +163,7 @@ impl ServerEndpoint {
         let facts = CallFacts {
             timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
             deadline,
-            peer: self.peer,
+            peer: self.peer.clone(),
             encoding: self.grpc.encoding(key).cloned(),
             path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
             metadata: shared,
@@ -175,7 +175,7 @@ impl ServerEndpoint {
             self.grpc.take_metadata(key, metadata.get_mut());
             context.set_metadata(metadata);
         }
-        let span = CallSpan::of_handler(context.path(), self.peer, env.now);
+        let span = CallSpan::of_handler(context.path(), self.peer.remote(), env.now);
         let chosen = router.placer.as_mut().and_then(Placer::choose);
         let is_placed = chosen.as_ref().is_some_and(|chosen| chosen.elsewhere.is_some());
         let cell = (is_placed || router.method(method).needs_cell()).then(|| {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::ServerShared;
+use fulmar_reactor::{Address, Socket};
+
+use super::{Refused, ServerShared};
 use crate::client::{Channel, ChannelConfig, Place};
 use crate::counts::Counts;
 use crate::error::ServerError;
@@ -34,6 +36,43 @@ impl ServerHandle {
         Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
     }
 
+    /// Serves a connection that was not accepted by the server itself: a connected socket from anywhere, such as one end of a
+    /// `UnixStream::pair()` or one that another program has accepted and handed over. It is served by the reactor with the fewest
+    /// connections, like any other, with Nagle's algorithm off and the server's [socket
+    /// options](crate::ServerBuilder::socket_options), as far as they can be set late. Does not wait.
+    ///
+    /// ```
+    /// # #[cfg(unix)]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::os::unix::net::UnixStream;
+    /// use fulmar::{Server, blocking};
+    ///
+    /// let server = Server::builder().without_listener()?.spawn()?;
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// server.handle().serve(theirs)?;
+    /// let channel = blocking::Channel::with(blocking::Channel::builder("localhost").connected(ours))?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(unix))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// The socket is not connected, or does not take the options; the server does not run, or does not
+    /// [admit](crate::ServerBuilder::admit_connections) the connection.
+    pub fn serve(&self, socket: impl Into<Socket>) -> Result<(), ServerError> {
+        let socket = socket.into();
+        socket
+            .check()
+            .and_then(|()| socket.apply(&self.shared.sockets))
+            .map_err(|error| ServerError::io("cannot serve the connection", error))?;
+        match self.shared.arrive(socket, None) {
+            Ok(_) => Ok(()),
+            Err(Refused::ByDoor) => Err(ServerError::new("the server does not admit the connection")),
+            Err(Refused::Ended) => Err(ServerError::new("the server is not running")),
+        }
+    }
+
     /// How much the server's reactors have in use, with everything else that is on them. None on a reactor's thread (in a handler),
     /// which waiting would stop, and when a reactor does not answer within 10 s. Not for a server that
     /// [`LocalReactor::serve`](crate::LocalReactor::serve) serves: its reactor answers only while it runs, and can be
@@ -55,17 +94,17 @@ impl ServerHandle {
 #[derive(Debug)]
 pub struct RunningServer {
     handle: ServerHandle,
-    local_addr: Option<SocketAddr>,
+    addresses: Vec<Address>,
     threads: Vec<JoinHandle<std::io::Result<()>>>,
 }
 
 impl RunningServer {
     pub(crate) fn new(
         handle: ServerHandle,
-        local_addr: Option<SocketAddr>,
+        addresses: Vec<Address>,
         threads: Vec<JoinHandle<std::io::Result<()>>>,
     ) -> Self {
-        Self { handle, local_addr, threads }
+        Self { handle, addresses, threads }
     }
 
     /// A handle that may go anywhere.
@@ -73,14 +112,24 @@ impl RunningServer {
         self.handle.clone()
     }
 
-    /// The address that the server listens on; None where it has no listener.
+    /// The address of TCP that the server listens on, the first of several; None where it has no such listener.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.local_addr
+        self.addresses.iter().find_map(Address::ip)
     }
 
-    /// What a client on this machine connects to: `http://127.0.0.1:PORT`, or an empty text where there is no listener.
+    /// Where the server listens, in the order in which the listeners were given.
+    pub fn local_addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// What a client on this machine connects to: `http://127.0.0.1:PORT` or `unix:/path`, of the first listener; an empty text
+    /// where there is none.
     pub fn endpoint(&self) -> String {
-        self.local_addr.map(|address| format!("http://{address}")).unwrap_or_default()
+        match self.addresses.first() {
+            Some(Address::Ip(address)) => format!("http://{address}"),
+            Some(unix) => unix.to_string(),
+            None => String::new(),
+        }
     }
 
     /// A channel without sockets, as [`ServerHandle::in_process`].

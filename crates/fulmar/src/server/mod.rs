@@ -1,5 +1,6 @@
 //! The server: services, the methods they register, the connections that call them, and the threads under it.
 
+mod addresses;
 mod admission;
 mod builder;
 pub(crate) mod endpoint;
@@ -13,6 +14,7 @@ mod placement;
 mod router;
 mod shared;
 
+pub use addresses::ToAddresses;
 pub use admission::Admission;
 pub(crate) use admission::Door;
 pub use builder::{Server, ServerBuilder};
@@ -23,4 +25,4 @@ pub(crate) use placed::PlacedCalls;
 pub use placement::Placement;
 pub(crate) use placement::Placer;
 pub use router::{Router, Service};
-pub(crate) use shared::{Arrival, Seat, ServerShared, ServerSlot, ServerSlots};
+pub(crate) use shared::{Arrival, Refused, Seat, ServerShared, ServerSlot, ServerSlots};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fulmar_grpc::{Config, Routes, Status};
-use fulmar_reactor::{ListenerKey, Mailbox, TimerKey};
+use fulmar_reactor::{ListenerKey, Mailbox, ReactorId, Socket, SocketOptions, TimerKey};
 
 use super::router::{Router, Service};
 use super::{Door, PlacedCalls, Placement};
@@ -18,6 +18,8 @@ use crate::error::ServerError;
 use crate::host::Letter;
 use crate::intercept::Chain;
 use crate::lock;
+use crate::peer::Peer;
+use crate::trace;
 use crate::wire::ServerSecurity;
 
 /// How long one wait of a thread is at most: not every system takes the longest `Duration` there is.
@@ -33,6 +35,8 @@ pub(crate) struct ServerShared {
     /// None for a server that asks nobody.
     pub(crate) door: Option<Arc<Door>>,
     pub(crate) security: ServerSecurity,
+    /// For sockets that are handed in.
+    pub(crate) sockets: SocketOptions,
     /// The reactors that serve it.
     seats: Mutex<Vec<Seat>>,
     /// Counts how often they have changed.
@@ -79,6 +83,7 @@ impl ServerShared {
             chain,
             door: door.map(Arc::new),
             security,
+            sockets: SocketOptions::default(),
             seats: Mutex::default(),
             seats_version: AtomicUsize::new(0),
             placement: Placement::default(),
@@ -91,6 +96,11 @@ impl ServerShared {
     pub(crate) fn with_placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
+    }
+
+    /// The same, with options for the sockets that are handed in.
+    pub(crate) fn with_socket_options(self, sockets: SocketOptions) -> Self {
+        Self { sockets, ..self }
     }
 
     /// Adds a reactor. Returns the grace of a shutdown that came first.
@@ -123,6 +133,32 @@ impl ServerShared {
             *version = current;
             seats.clone_from(&lock(&self.seats));
         }
+    }
+
+    /// Serves a new connection on the reactor with the fewest, which may be the one of `here`; then its letter comes back.
+    ///
+    /// # Errors
+    /// Nobody serves, or the connection is not let in.
+    pub(crate) fn arrive(&self, socket: Socket, here: Option<ReactorId>) -> Result<Option<Arrival>, Refused> {
+        let peer = Peer::of(&socket);
+        if self.door.as_ref().is_some_and(|door| !door.admits_connection(&peer)) {
+            trace::refused(&peer);
+            return Err(Refused::ByDoor);
+        }
+        let Some(seat) = self.least_loaded() else { return Err(Refused::Ended) };
+        trace::accepted(&peer);
+        if let Some(keepalive) = self.config.http2.keepalive {
+            // A socket that does not take it, because it is no TCP socket or was reset, is served without, or tells when it is read.
+            let user_timeout = Some(keepalive.timeout);
+            let _ = socket.apply(&SocketOptions { user_timeout, ..SocketOptions::default() });
+        }
+        seat.count();
+        let arrival = Arrival { server: self.id, socket, peer };
+        if here == Some(seat.mailbox.reactor()) {
+            return Ok(Some(arrival));
+        }
+        seat.mailbox.send(Letter::Arrived(arrival));
+        Ok(None)
     }
 
     /// Whether the reactor of `mailbox` serves this server.
@@ -196,7 +232,7 @@ pub(crate) struct ServerSlot {
     pub(crate) shared: Arc<ServerShared>,
     pub(crate) router: Rc<RefCell<Router>>,
     pub(crate) routes: Arc<Routes>,
-    pub(crate) listener: Option<ListenerKey>,
+    pub(crate) listeners: Vec<ListenerKey>,
     pub(crate) connections: Arc<AtomicUsize>,
     /// Calls of connections on other reactors.
     pub(crate) placed: PlacedCalls,
@@ -228,7 +264,7 @@ impl ServerSlots {
     }
 
     pub(crate) fn by_listener(&self, listener: ListenerKey) -> Option<&ServerSlot> {
-        self.servers.values().find(|slot| slot.listener == Some(listener))
+        self.servers.values().find(|slot| slot.listeners.contains(&listener))
     }
 
     /// What the calls of these servers have in use.
@@ -252,9 +288,17 @@ impl Seat {
     }
 }
 
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    ByDoor,
+    Ended,
+}
+
 /// An accepted socket that travels to the reactor that will serve it.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) server: u64,
-    pub(crate) socket: fulmar_reactor::Socket,
+    pub(crate) socket: Socket,
+    pub(crate) peer: Peer,
 }

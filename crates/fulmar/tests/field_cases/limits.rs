@@ -54,7 +54,7 @@ fn register(router: &mut Router) {
     };
     router.bidi("/demo.One/Chat", &service, chat);
     router.unary("/demo.One/Peer", &service, |_, request: Request<Raw>| async move {
-        let peer = request.peer().map(|address| address.to_string());
+        let peer = request.peer().address().map(|address| address.to_string());
         Ok(Response::new(Raw::from(peer.unwrap_or_default().into_bytes())))
     });
 }

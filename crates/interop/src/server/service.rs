@@ -74,7 +74,7 @@ impl TestService for TestHandlers {
     ) -> Result<(), Status> {
         begin_stream(&request, replies)?;
         end_if_asked(request.get_ref().response_status.as_ref(), request.metadata())?;
-        answer(request.get_ref(), request.peer(), replies).await
+        answer(request.get_ref(), request.peer().address(), replies).await
     }
 
     async fn streaming_input_call(
@@ -112,7 +112,7 @@ impl TestService for TestHandlers {
                 };
                 setter.set(report);
             }
-            answer(&request, requests.peer(), replies).await?;
+            answer(&request, requests.peer().address(), replies).await?;
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl TestService for TestHandlers {
             received.push(request);
         }
         for request in &received {
-            answer(request, requests.peer(), replies).await?;
+            answer(request, requests.peer().address(), replies).await?;
         }
         Ok(())
     }

@@ -189,7 +189,7 @@ fn give_back_initial<T>(request: &Request<T>, into: &mut MetadataMap) {
     if let Some(timeout) = request.timeout() {
         into.append("x-timeout", &timeout.as_micros().to_string()).expect("digits are legal");
     }
-    let peer = request.peer().expect("a TCP connection has a peer");
+    let peer = request.peer().address().expect("a TCP connection has a peer");
     into.append("x-peer", &peer.to_string()).expect("an address is legal");
 }
 
