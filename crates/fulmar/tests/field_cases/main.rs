@@ -20,4 +20,5 @@ mod runtimes;
 mod service;
 mod shutdown;
 mod streams;
+mod unix;
 mod wire;

@@ -118,7 +118,8 @@ impl Peer {
 
     /// One end of a connection that stands.
     pub(crate) fn new(socket: TcpStream) -> Self {
-        socket.set_nodelay(true).expect("TCP");
+        // A Unix socket has no such option, and needs none.
+        let _ = socket.set_nodelay(true);
         socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
         socket.set_write_timeout(Some(PATIENCE)).expect("not zero");
         Self {
