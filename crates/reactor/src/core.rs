@@ -346,9 +346,9 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         self.tasks.has_ready() || !self.bench.piped.is_empty()
     }
 
-    /// A waker made for a task of a connection has fired.
-    pub(crate) fn wake(&mut self, key: ConnectionKey, task: TaskId) {
-        self.poke(key, |transport, env| transport.on_wake(env, task));
+    /// Wakers made for tasks of a connection have fired.
+    pub(crate) fn wake(&mut self, key: ConnectionKey, mut tasks: impl Iterator<Item = TaskId>) {
+        self.poke(key, |transport, env| tasks.try_for_each(|task| transport.on_wake(env, task)));
     }
 
     pub(crate) fn mark_dirty(&mut self, key: ConnectionKey) {

@@ -107,6 +107,14 @@ impl TaskWaker {
         Waker::from(Arc::new(Self { target, queued: AtomicBool::new(false), post }))
     }
 
+    /// The task that it wakes, if that is one of this connection.
+    pub(crate) fn task_of(&self, connection: ConnectionKey) -> Option<TaskId> {
+        match self.target {
+            Target::Connection(key, task) if key == connection => Some(task),
+            _ => None,
+        }
+    }
+
     /// From here on the waker may be queued again. To be called before what it wakes runs, so that no wake-up is lost.
     pub(crate) fn dequeued(&self) {
         self.queued.swap(false, Ordering::AcqRel);

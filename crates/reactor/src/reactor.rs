@@ -3,6 +3,7 @@ use std::future::Future;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{self, Context};
 use std::time::Duration;
 
@@ -220,10 +221,7 @@ impl<H: Host> Reactor<H> {
         let mut mail = std::mem::replace(&mut self.core.mail, Mail::new());
         self.core.inbox.swap(&mut mail);
         let some = !mail.is_empty();
-        for (number, waker) in mail.wakes.drain(..).enumerate() {
-            self.tick_now_and_then(number);
-            self.pass_on(&waker);
-        }
+        self.pass_on(mail.wakes.drain(..));
         for (number, letter) in mail.letters.drain(..).enumerate() {
             self.tick_now_and_then(number);
             self.host.on_letter(&mut self.core, letter);
@@ -234,14 +232,32 @@ impl<H: Host> Reactor<H> {
         some
     }
 
-    fn pass_on(&mut self, waker: &TaskWaker) {
-        waker.dequeued();
-        match waker.target {
-            Target::Connection(key, task) => self.core.wake(key, task),
-            // Those only take note.
-            Target::Local(index) => self.core.tasks.wake(index),
-            Target::Root if self.core.root == Root::Absent => {}
-            Target::Root => self.core.root = Root::Woken,
+    /// Passes wake-ups on, those in a row for tasks of one connection together.
+    fn pass_on(&mut self, wakes: impl Iterator<Item = Arc<TaskWaker>>) {
+        let mut wakes = wakes.peekable();
+        let mut number = 0;
+        while let Some(waker) = wakes.next() {
+            self.tick_now_and_then(number);
+            number += 1;
+            waker.dequeued();
+            match waker.target {
+                Target::Connection(key, task) => {
+                    let others = std::iter::from_fn(|| {
+                        if number.is_multiple_of(ITEMS_A_TICK) {
+                            return None;
+                        }
+                        let next = wakes.next_if(|next| next.task_of(key).is_some())?;
+                        number += 1;
+                        next.dequeued();
+                        next.task_of(key)
+                    });
+                    self.core.wake(key, std::iter::once(task).chain(others));
+                }
+                // Those only take note.
+                Target::Local(index) => self.core.tasks.wake(index),
+                Target::Root if self.core.root == Root::Absent => {}
+                Target::Root => self.core.root = Root::Woken,
+            }
         }
     }
 

@@ -158,7 +158,7 @@ impl Inbound {
 
     /// Gives the blocks of taken messages back.
     pub(crate) fn give_used(&mut self, pool: &mut Pool) {
-        for block in self.used.drain(..) {
+        while let Some(block) = self.used.pop() {
             pool.give(block);
         }
     }

@@ -35,6 +35,10 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// quarter of the stream's window, so that the peer never runs dry, and this many at the latest.
 const RELEASE_BYTES_MAX: usize = 16 * 1024;
 
+/// Fewer taken bytes are not worth mentioning to a connection that is there anyway, unless the window is small: to credit each of many
+/// small messages costs as much as to receive one. They count as held meanwhile.
+const RELEASE_BYTES_MIN: usize = 1024;
+
 /// Which end of the call the user of a cell is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -566,6 +570,8 @@ impl CellState {
     pub(crate) fn take_releases(&mut self) -> Option<usize> {
         if self.inbound_discarded {
             self.taken_bytes += self.inbound.discard();
+        } else if self.taken_bytes < self.release_bytes.min(RELEASE_BYTES_MIN) {
+            return None;
         }
         std::mem::take(&mut self.taken_bytes).checked_sub(PREFIX_LEN)
     }
