@@ -20,11 +20,11 @@ pub struct Plain<I>(pub I);
 
 /// Fields that are the same each time, on the same connection: while the compression table does not change, they are encoded once.
 #[derive(Debug)]
-pub struct Known<'t, I> {
+pub struct Known<'t, F> {
     /// What they became.
     pub template: &'t mut Template,
-    /// What they are.
-    pub fields: I,
+    /// What they are, for when that has to be known.
+    pub fields: F,
 }
 
 impl<'f, I: IntoIterator<Item = Field<'f>> + Clone> Section for Plain<I> {
@@ -43,20 +43,19 @@ impl<'f, I: IntoIterator<Item = Field<'f>> + Clone> Section for Plain<I> {
     }
 }
 
-impl<'f, I: IntoIterator<Item = Field<'f>> + Clone> Section for Known<'_, I> {
+impl<'f, I: IntoIterator<Item = Field<'f>>, F: Fn() -> I> Section for Known<'_, F> {
     #[inline]
     fn list_bytes(&mut self) -> usize {
-        self.template.list_bytes(|| list_bytes(self.fields.clone()))
+        self.template.list_bytes(|| list_bytes((self.fields)()))
     }
 
     #[inline]
     fn encode(self, encoder: &mut Encoder, out: &mut Vec<u8>) {
-        let fields = self.fields;
-        encoder.append_known(self.template, || fields, out);
+        encoder.append_known(self.template, self.fields, out);
     }
 
     fn copy_to(&self, list: &mut FieldList) {
-        list.extend(self.fields.clone());
+        list.extend((self.fields)());
     }
 }
 

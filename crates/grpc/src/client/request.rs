@@ -232,16 +232,23 @@ impl Client {
             content_type: &self.content_type,
             accept_encoding: encodings.accept_value(),
         };
-        let (head_template, rest_template) = self.templates.of(method);
-        let beginning = (
-            Known { template: head_template, fields: headers::request_head(head) },
-            Plain(headers::request_timeout(&self.timeout).chain(headers::encoding_field(encoding))),
-        );
-        let rest = (
-            Known { template: rest_template, fields: headers::request_rest(head) },
-            Plain(headers::metadata_fields(start.metadata)),
-        );
-        let stream = self.end.connection.open_with(env, (beginning, rest), false)?;
+        let is_bare = self.timeout.is_empty() && encoding.is_none() && start.metadata.is_empty();
+        let opened = if is_bare && let Some(template) = self.templates.whole(method) {
+            let fields = || headers::request_head(head).chain(headers::request_rest(head));
+            self.end.connection.open_with(env, Known { template, fields }, false)
+        } else {
+            let (head_template, rest_template) = self.templates.of(method);
+            let beginning = (
+                Known { template: head_template, fields: || headers::request_head(head) },
+                Plain(headers::request_timeout(&self.timeout).chain(headers::encoding_field(encoding))),
+            );
+            let rest = (
+                Known { template: rest_template, fields: || headers::request_rest(head) },
+                Plain(headers::metadata_fields(start.metadata)),
+            );
+            self.end.connection.open_with(env, (beginning, rest), false)
+        };
+        let stream = opened?;
         let new = NewCall {
             stream,
             inbound: Inbound::Headers,

@@ -8,10 +8,26 @@ const METHODS_MAX: usize = 16;
 /// Longer paths are encoded each time.
 const PATH_BYTES_MAX: usize = 256;
 
+/// The requests for one method.
+#[derive(Debug)]
+struct Kept {
+    path: String,
+    /// What begins them.
+    head: Template,
+    /// All of those that say nothing of one call.
+    whole: Template,
+}
+
+impl Kept {
+    fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), head: Template::new(), whole: Template::new() }
+    }
+}
+
 /// The encoded parts of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
-    methods: Vec<(String, Template)>,
+    methods: Vec<Kept>,
     /// The one to be replaced next when all are in use.
     next: usize,
     /// For a path that is not kept.
@@ -23,7 +39,7 @@ pub(crate) struct Templates {
 impl Templates {
     /// Whether requests for this path are kept: it was found to be one then.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
-        self.methods.iter().position(|(known, _)| known == path)
+        self.methods.iter().position(|known| known.path == path)
     }
 
     /// Makes a place for requests for this path. `None` for one that is not to be kept.
@@ -32,14 +48,14 @@ impl Templates {
             return None;
         }
         if self.methods.len() < METHODS_MAX {
-            self.methods.push((path.to_owned(), Template::new()));
+            self.methods.push(Kept::new(path));
             return Some(self.methods.len() - 1);
         }
         self.next = (self.next + 1) % METHODS_MAX;
-        let (known, template) = &mut self.methods[self.next];
+        let Kept { path: known, head, whole } = &mut self.methods[self.next];
         known.clear();
         known.push_str(path);
-        *template = Template::new();
+        (*head, *whole) = (Template::new(), Template::new());
         Some(self.next)
     }
 
@@ -47,7 +63,7 @@ impl Templates {
     pub(crate) fn of(&mut self, method: Option<usize>) -> (&mut Template, &mut Template) {
         let Self { methods, other, rest, .. } = self;
         let head = match method.and_then(|method| methods.get_mut(method)) {
-            Some((_, template)) => template,
+            Some(kept) => &mut kept.head,
             None => {
                 *other = Template::new();
                 other
@@ -56,10 +72,16 @@ impl Templates {
         (head, rest)
     }
 
+    /// The template of a whole request, for a method that is kept.
+    pub(crate) fn whole(&mut self, method: Option<usize>) -> Option<&mut Template> {
+        self.methods.get_mut(method?).map(|kept| &mut kept.whole)
+    }
+
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let methods = self.methods.iter().map(|(path, template)| path.capacity() + template.memory_bytes());
-        self.methods.capacity() * size_of::<(String, Template)>()
+        let of = |kept: &Kept| kept.path.capacity() + kept.head.memory_bytes() + kept.whole.memory_bytes();
+        let methods = self.methods.iter().map(of);
+        self.methods.capacity() * size_of::<Kept>()
             + methods.sum::<usize>()
             + self.other.memory_bytes()
             + self.rest.memory_bytes()
@@ -67,7 +89,7 @@ impl Templates {
 
     /// The most that [`memory_bytes`](Self::memory_bytes) comes to.
     pub(crate) fn memory_bytes_max() -> usize {
-        let each = size_of::<(String, Template)>() + PATH_BYTES_MAX + Template::MEMORY_BYTES_MAX;
+        let each = size_of::<Kept>() + PATH_BYTES_MAX + 2 * Template::MEMORY_BYTES_MAX;
         2 * (METHODS_MAX + 1) * each + Template::MEMORY_BYTES_MAX
     }
 }

@@ -36,7 +36,7 @@ impl Server {
         let encodings = &self.end.encodings;
         let encoding = slot.sends.and_then(|choice| encodings.name(choice.encoding)).map(|name| &**name);
         let section = (
-            Known { template: &mut self.response_head, fields: headers::response_head(encodings) },
+            Known { template: &mut self.response_head, fields: || headers::response_head(encodings) },
             Plain(headers::encoding_field(encoding).into_iter().chain(headers::metadata_fields(metadata))),
         );
         match self.end.connection.send_headers_with(env, slot.stream, section, false) {
@@ -206,9 +206,10 @@ impl Server {
     ) -> Sent {
         let Some(slot) = self.end.calls.get_mut(call) else { return Sent::Nothing };
         let (stream, connection) = (slot.stream, &mut self.end.connection);
-        let fields = headers::response_head(&self.end.encodings);
+        let encodings = &self.end.encodings;
+        let fields = || headers::response_head(encodings);
         let head = Known { template: &mut self.response_head, fields };
-        let ok = Known { template: &mut self.ok, fields: headers::ok() };
+        let ok = Known { template: &mut self.ok, fields: headers::ok };
         let sent = connection.send_response(env, stream, head, PREFIX_LEN + length, encode_framed, ok);
         match sent {
             Sent::Nothing => {}
@@ -304,7 +305,7 @@ impl Server {
         let encodings = &self.end.encodings;
         let mut code = status.code();
         if status.is_ok() && !whole_answer && status.is_plain() && trailers.is_empty() {
-            let section = Known { template: &mut self.ok, fields: headers::ok() };
+            let section = Known { template: &mut self.ok, fields: headers::ok };
             match connection.send_headers_with(env, stream, section, true) {
                 Ok(()) => return Ok(()),
                 Err(SendError::HeadersTooLarge { .. }) => {}
