@@ -13,9 +13,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // `bytes` fields become `Bytes`, the cheapest there is, for every peer alike: tonic's code is around the same messages.
     fulmar_build::configure().bytes(&["."]).out_dir(&ours).compile(&["proto/bench.proto"], &["proto"])?;
     fulmar_build::configure().bytes(&["."]).out_dir(&ours).compile(&["proto/contract.proto"], &["proto"])?;
-    let descriptors = protox::compile(["proto/bench.proto"], ["proto"])?;
+    fulmar_build::configure().bytes(&["."]).out_dir(&ours).compile(&["proto/bulk.proto"], &["proto"])?;
+    let descriptors = protox::compile(["proto/bench.proto", "proto/bulk.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .extern_path(".fulmar.bench", "crate::proto")
+        .extern_path(".fulmar.bulk", "crate::proto::bulk")
         .out_dir(theirs)
         .compile_fds(descriptors)?;
     Ok(())

@@ -193,14 +193,14 @@ impl Moment {
 
 /// CPU time of all threads of this process, in nanoseconds.
 #[cfg(unix)]
-fn process_cpu_ns() -> u64 {
+pub fn process_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Not known where there is no POSIX clock for it: cells then show 0.
 #[cfg(not(unix))]
-fn process_cpu_ns() -> u64 {
+pub fn process_cpu_ns() -> u64 {
     0
 }
 

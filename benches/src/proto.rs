@@ -8,6 +8,16 @@ include!(concat!(env!("OUT_DIR"), "/fulmar/fulmar.bench.rs"));
 /// tonic's client and server.
 pub mod tonic {
     include!(concat!(env!("OUT_DIR"), "/tonic/fulmar.bench.rs"));
+
+    /// The same for `proto/bulk.proto`.
+    pub mod bulk {
+        include!(concat!(env!("OUT_DIR"), "/tonic/fulmar.bulk.rs"));
+    }
+}
+
+/// Large messages, and small ones beside them.
+pub mod bulk {
+    include!(concat!(env!("OUT_DIR"), "/fulmar/fulmar.bulk.rs"));
 }
 
 /// What the allocation contract calls besides.

@@ -18,6 +18,7 @@ mod input;
 mod instant;
 mod output;
 mod pool;
+mod shared;
 mod slab;
 #[cfg(test)]
 mod testing;
@@ -30,4 +31,5 @@ pub use input::Input;
 pub use instant::Instant;
 pub use output::Output;
 pub use pool::{Block, Pool};
+pub use shared::SharedMemory;
 pub use slab::{Key, Slab};

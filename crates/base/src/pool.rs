@@ -2,11 +2,13 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 
-use crate::Output;
+use bytes::{Bytes, BytesMut};
+
 use crate::held::{Held, Holding};
+use crate::{Output, SharedMemory};
 
 /// A page of the processors we know; see [`Block`] for what it matters here.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// From this capacity on, blocks start half a page past the start of a page.
 const PLACED_MIN: usize = 16 * 1024;
@@ -24,6 +26,7 @@ pub struct Pool {
     free: [Vec<Block>; CLASSES],
     outputs: Vec<Output>,
     kept: Vec<Box<dyn Any + Send>>,
+    shared: SharedMemory,
     retained_bytes: usize,
     retained_bytes_max: usize,
     outstanding: usize,
@@ -49,6 +52,7 @@ impl Pool {
             free: [const { Vec::new() }; CLASSES],
             outputs: Vec::new(),
             kept: Vec::new(),
+            shared: SharedMemory::with_retained_max(retained_bytes_max),
             retained_bytes: 0,
             retained_bytes_max,
             outstanding: 0,
@@ -116,6 +120,32 @@ impl Pool {
         let mut larger = self.take(block.len().saturating_add(additional));
         larger.bytes.extend_from_slice(block);
         self.give(std::mem::replace(block, larger));
+    }
+
+    /// Empty memory for `capacity_min` bytes that are to become [`Bytes`]; it is [outstanding](Self::outstanding) until it is
+    /// [frozen](Self::freeze_shared) or [given back](Self::give_shared). The pool remembers as much of it as of blocks at most.
+    pub fn take_shared(&mut self, capacity_min: usize) -> BytesMut {
+        self.outstanding += 1;
+        self.shared.take(capacity_min)
+    }
+
+    /// As [`take_shared`](Self::take_shared), where memory that was used before is free, which costs nothing.
+    pub fn find_shared(&mut self, capacity_min: usize) -> Option<BytesMut> {
+        let found = self.shared.find(capacity_min)?;
+        self.outstanding += 1;
+        Some(found)
+    }
+
+    /// What was written into memory [taken](Self::take_shared) here. The pool uses the memory again when all of that is dropped.
+    pub fn freeze_shared(&mut self, memory: BytesMut) -> Bytes {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.shared.freeze(memory)
+    }
+
+    /// Takes memory back that was not frozen.
+    pub fn give_shared(&mut self, memory: BytesMut) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.shared.give(memory);
     }
 
     /// An empty output, with the memory of one given back earlier if there is one. Connections with nothing to say hold none.
@@ -206,6 +236,11 @@ impl Pool {
     /// How many bytes wait for reuse.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes
+    }
+
+    /// How many bytes of memory for `Bytes` are remembered, in use or not.
+    pub fn shared_bytes(&self) -> usize {
+        self.shared.retained_bytes()
     }
 }
 

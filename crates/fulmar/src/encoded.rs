@@ -2,14 +2,14 @@
 
 use std::marker::PhantomData;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use fulmar_grpc::{Arena, MessageBuf, Status};
 
-use crate::payload::{Payload, decode};
+use crate::payload::{Incoming, Payload, decode};
 
 /// An encoded message of type `T`, for messages that are sent again and again: to many clients, or in many calls.
 ///
-/// Clones share the bytes. It is a [`Payload`] of its own, so that calls by name take it in place of the message, and
+/// Clones share the bytes, and from 16 KiB on they leave without being copied. It is a [`Payload`] of its own, so that calls by name take it in place of the message, and
 /// [`Replies::send_encoded`](crate::Replies::send_encoded) and its like on the client take it beside messages of type `T`.
 ///
 /// ```
@@ -40,7 +40,7 @@ impl<T: Payload> Encoded<T> {
     /// `INTERNAL` with the decoder's reason when the bytes, which may have been received, are not such a message.
     pub fn decode(&self) -> Result<T, Status> {
         let mut message = T::default();
-        decode(&mut message, &self.bytes, &mut Arena::default())?;
+        decode(&mut message, Incoming::Shared(&self.bytes), &mut Arena::default())?;
         Ok(message)
     }
 }
@@ -67,8 +67,12 @@ impl<T> Payload for Encoded<T> {
         self.bytes.len()
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bytes);
+    fn encode(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.bytes);
+    }
+
+    fn whole(&self) -> Option<&Bytes> {
+        Some(&self.bytes)
     }
 
     fn decode_from(&mut self, body: &mut MessageBuf<'_>) -> Result<(), Status> {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use fulmar_grpc::encoding::{Choice, Contexts, Encodings, PeerAccepts};
 use fulmar_grpc::{Compress, Compression, Status};
 
+use crate::call::Outbound;
 use crate::lock;
-use crate::payload::{Payload, check_length, encode_framed};
+use crate::payload::{Payload, check_length};
 
 /// What a channel, or a server on one reactor, compresses with.
 #[derive(Debug)]
@@ -76,21 +77,22 @@ impl Packing {
         message: &P,
         compress: Compress,
         bytes_max: usize,
-        out: &mut Vec<u8>,
+        out: &mut Outbound,
     ) -> Result<usize, Status> {
         let compress = if self.is_off && compress == Compress::Default { Compress::No } else { compress };
         let (Some(press), Some(choice)) = (&self.press, self.choice) else {
-            return encode_framed(message, bytes_max, out);
+            return out.encode(message, bytes_max);
         };
         let length = message.encoded_len();
         check_length(length, bytes_max)?;
         if !choice.tries(compress, length) {
-            return encode_framed(message, bytes_max, out);
+            return out.encode(message, bytes_max);
         }
         let Some(mut context) = lock(&press.contexts).take_sender(&press.encodings, choice) else {
-            return encode_framed(message, bytes_max, out);
+            return out.encode(message, bytes_max);
         };
-        let framed = context.frame(choice, compress, length, |buffer| message.encode(buffer), out);
+        let framed =
+            context.frame(choice, compress, length, |buffer| message.encode(buffer), out.bytes_mut());
         lock(&press.contexts).give(context);
         framed.map_err(|error| error.status())
     }

@@ -1,7 +1,9 @@
 //! What a message is: anything that prost can encode, or raw bytes.
 
-use bytes::{Buf, Bytes};
-use fulmar_grpc::{Arena, MessageBuf, Status};
+use std::ops::Deref;
+
+use bytes::{Buf, BufMut, Bytes};
+use fulmar_grpc::{Arena, Body, MessageBuf, Status};
 
 /// A message of a call.
 ///
@@ -12,7 +14,12 @@ pub trait Payload: Default {
     fn encoded_len(&self) -> usize;
 
     /// Appends the encoded message: exactly [`encoded_len`](Self::encoded_len) bytes.
-    fn encode(&self, out: &mut Vec<u8>);
+    fn encode(&self, out: &mut impl BufMut);
+
+    /// The encoded message, where it is at hand as such: if it is large, it leaves without being copied.
+    fn whole(&self) -> Option<&Bytes> {
+        None
+    }
 
     /// Replaces this message by the one in `body`; memory that the message already owns is reused where prost can.
     ///
@@ -26,7 +33,7 @@ impl<M: prost::Message + Default> Payload for M {
         prost::Message::encoded_len(self)
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut impl BufMut) {
         self.encode_raw(out);
     }
 
@@ -38,6 +45,8 @@ impl<M: prost::Message + Default> Payload for M {
 }
 
 /// A message as bytes, neither encoded nor decoded: for proxies and for calls without generated code.
+///
+/// From 16 KiB on it is not copied on its way between user and socket, in either direction.
 ///
 /// ```
 /// use fulmar::Raw;
@@ -52,8 +61,12 @@ impl Payload for Raw {
         self.0.len()
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
+    fn encode(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.0);
+    }
+
+    fn whole(&self) -> Option<&Bytes> {
+        Some(&self.0)
     }
 
     fn decode_from(&mut self, body: &mut MessageBuf<'_>) -> Result<(), Status> {
@@ -84,17 +97,17 @@ impl From<Bytes> for Raw {
 /// Length of what stands before each message: a flag byte and four bytes of length (PROTOCOL-HTTP2 "Length-Prefixed-Message").
 pub(crate) const PREFIX_LEN: usize = 5;
 
-/// Appends `message` with its prefix, uncompressed.
+/// Appends `message`, which has `length` bytes, with its prefix, uncompressed.
 ///
 /// # Errors
 /// `RESOURCE_EXHAUSTED` when the message is longer than `bytes_max` or than the prefix can say; `INTERNAL` when it did not encode
 /// to the length it had announced. Nothing was appended.
 pub(crate) fn encode_framed<P: Payload>(
     message: &P,
+    length: usize,
     bytes_max: usize,
     out: &mut Vec<u8>,
 ) -> Result<usize, Status> {
-    let length = message.encoded_len();
     let prefix = check_length(length, bytes_max)?;
     let start = out.len();
     out.reserve(PREFIX_LEN + length);
@@ -102,14 +115,20 @@ pub(crate) fn encode_framed<P: Payload>(
     out.extend_from_slice(&prefix.to_be_bytes());
     message.encode(out);
     let encoded = out.len().saturating_sub(start + PREFIX_LEN);
-    if encoded != length {
-        // A wrong prefix would make nonsense of everything behind it.
-        out.truncate(start);
-        return Err(Status::internal(format!(
-            "the message encoded to {encoded} bytes, and had announced {length}"
-        )));
-    }
+    // A wrong prefix would make nonsense of everything behind it.
+    check_encoded(encoded, length).inspect_err(|_| out.truncate(start))?;
     Ok(PREFIX_LEN + length)
+}
+
+/// Whether a message has the length that it had announced.
+///
+/// # Errors
+/// `INTERNAL` if it has not.
+pub(crate) fn check_encoded(encoded: usize, length: usize) -> Result<(), Status> {
+    if encoded == length {
+        return Ok(());
+    }
+    Err(Status::internal(format!("the message encoded to {encoded} bytes, and had announced {length}")))
 }
 
 /// What a prefix says of a message of `length` bytes.
@@ -125,7 +144,39 @@ pub(crate) fn check_length(length: usize, bytes_max: usize) -> Result<u32, Statu
     })
 }
 
-/// Decodes one whole message without its prefix.
-pub(crate) fn decode<P: Payload>(into: &mut P, body: &[u8], arena: &mut Arena) -> Result<(), Status> {
-    into.decode_from(&mut MessageBuf::new(body, arena))
+/// One whole message that has arrived, without its prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Incoming<'b> {
+    Lent(&'b [u8]),
+    /// In memory of its own, of which whoever decodes it may keep parts.
+    Shared(&'b Bytes),
+}
+
+impl<'b> Incoming<'b> {
+    pub(crate) fn new(body: &'b Body<'_>) -> Self {
+        match body {
+            Body::Shared(bytes) => Self::Shared(bytes),
+            body => Self::Lent(body.as_slice()),
+        }
+    }
+}
+
+impl Deref for Incoming<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Decodes a message.
+pub(crate) fn decode<P: Payload>(into: &mut P, body: Incoming<'_>, arena: &mut Arena) -> Result<(), Status> {
+    into.decode_from(&mut match body {
+        Incoming::Lent(bytes) => MessageBuf::new(bytes, arena),
+        Incoming::Shared(bytes) => MessageBuf::shared(bytes, arena),
+    })
 }

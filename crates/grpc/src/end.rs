@@ -10,7 +10,7 @@ use crate::call::{CallKey, Calls, Inbound, Outbound};
 use crate::code::Code;
 use crate::config::Config;
 use crate::encoding::{Choice, Compress, Contexts, EncodingError, Encodings};
-use crate::event::Body;
+use crate::event::{Body, Part};
 use crate::framing::{self, Accepts, FramingError, PREFIX_LEN};
 use crate::held::Held;
 use crate::status::Status;
@@ -408,6 +408,31 @@ impl End {
             self.end_outbound(call);
         }
         Ok(())
+    }
+
+    /// Sends messages that have their prefixes already and come in pieces: they leave with the next `transmit`, in frames that span
+    /// pieces.
+    pub(crate) fn send_framed_parts<'p>(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        parts: impl IntoIterator<Item = Part<'p>>,
+    ) -> Result<(), MessageError> {
+        let stream = self.sending_stream(call)?;
+        for part in parts {
+            match part {
+                Part::Slice(&[]) => {}
+                Part::Slice(bytes) => self.connection.queue_data(env, stream, bytes)?,
+                Part::Shared(bytes) => self.connection.queue_shared(env, stream, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a message of `length` bytes would be compressed.
+    pub(crate) fn compresses(&self, call: CallKey, length: usize) -> bool {
+        let slot = self.calls.get(call);
+        slot.is_some_and(|slot| slot.sends.is_some_and(|choice| choice.tries(slot.compress, length)))
     }
 
     /// Sends END_STREAM on an empty DATA frame behind all messages.

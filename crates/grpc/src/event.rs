@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use bytes::Bytes;
 use fulmar_base::{Block, Instant};
 
 use crate::call::CallKey;
@@ -77,6 +78,15 @@ impl fmt::Display for Gone {
 
 impl Error for Gone {}
 
+/// A piece of messages that have their prefixes already, on its way out.
+#[derive(Clone, Debug)]
+pub enum Part<'p> {
+    /// It stays with the caller: what cannot leave at once is copied.
+    Slice(&'p [u8]),
+    /// It leaves without being copied if it is large.
+    Shared(Bytes),
+}
+
 /// A whole message without its 5-byte prefix.
 #[derive(Debug)]
 pub enum Body<'i> {
@@ -84,6 +94,9 @@ pub enum Body<'i> {
     Lent(&'i [u8]),
     /// It was put together in a block, which goes back to the pool when it has been read.
     Block(Block),
+    /// It is large, and was put together in memory that whoever reads it may keep all of, or parts of. The pool uses it again when
+    /// all of them are dropped.
+    Shared(Bytes),
 }
 
 impl Body<'_> {
@@ -92,6 +105,7 @@ impl Body<'_> {
         match self {
             Self::Lent(bytes) => bytes,
             Self::Block(block) => block,
+            Self::Shared(bytes) => bytes,
         }
     }
 

@@ -4,7 +4,8 @@
 
 use std::mem;
 
-use fulmar_base::{Block, Pool};
+use bytes::BytesMut;
+use fulmar_base::{Block, Output, Pool};
 
 use crate::code::Code;
 use crate::event::Body;
@@ -18,6 +19,9 @@ pub(crate) fn prefix(length: usize, is_compressed: bool) -> Option<[u8; PREFIX_L
     let [a, b, c, d] = u32::try_from(length).ok()?.to_be_bytes();
     Some([u8::from(is_compressed), a, b, c, d])
 }
+
+/// What it takes to begin a large message, however little of it has arrived: a page to place its memory in.
+pub(crate) const PLACE_BYTES: usize = 4096;
 
 /// What a deframer accepts.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +50,15 @@ pub(crate) struct Deframer {
     prefix: [u8; PREFIX_LEN],
     prefix_len: u8,
     /// The beginning of that message, unless all of it lies in one frame; or of a body that holds no messages.
-    block: Block,
+    unfinished: Unfinished,
+}
+
+/// The beginning of a message.
+#[derive(Debug)]
+enum Unfinished {
+    Block(Block),
+    /// Of a message of [`Output::SHARED_MIN`] and more, which may be handed on without being copied.
+    Large(BytesMut),
 }
 
 impl Deframer {
@@ -64,25 +76,25 @@ impl Deframer {
             return Ok(None);
         }
         let length = self.length();
-        if self.block.is_empty()
+        let held = self.unfinished.len();
+        if held == 0
             && let Some((message, rest)) = bytes.split_at_checked(length)
         {
             *bytes = rest;
             self.prefix_len = 0;
             return Ok(Some(Body::Lent(message)));
         }
-        let missing = length.saturating_sub(self.block.len());
+        let missing = length.saturating_sub(held);
         let (part, rest) = bytes.split_at(missing.min(bytes.len()));
         *bytes = rest;
         if !part.is_empty() {
-            self.make_room(pool, part.len(), length);
-            self.block.extend_from_slice(part);
+            self.unfinished.extend(pool, part, length);
         }
-        if self.block.len() < length {
+        if part.len() < missing {
             return Ok(None);
         }
         self.prefix_len = 0;
-        Ok(Some(Body::Block(mem::take(&mut self.block))))
+        Ok(Some(mem::take(&mut self.unfinished).finish(pool)))
     }
 
     /// Whether the message taken last, or the one in progress, is compressed.
@@ -97,30 +109,40 @@ impl Deframer {
 
     /// Bytes of memory held by the message in progress.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.block.memory_bytes()
+        match &self.unfinished {
+            Unfinished::Block(block) => block.memory_bytes(),
+            // What the pool had beyond that, it had anyway.
+            Unfinished::Large(memory) => memory.capacity().min(memory.len().saturating_mul(4) + PLACE_BYTES),
+        }
     }
 
     /// Gives up the message in progress and gives its memory back.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.prefix_len = 0;
-        if self.block.memory_bytes() > 0 {
-            pool.give(mem::take(&mut self.block));
+        match mem::take(&mut self.unfinished) {
+            Unfinished::Block(block) if block.memory_bytes() > 0 => pool.give(block),
+            Unfinished::Block(_) => {}
+            Unfinished::Large(memory) => pool.give_shared(memory),
         }
     }
 
     /// Keeps the beginning of a body that holds no messages, up to `bytes_max`; whether there is room for more.
     pub(crate) fn quote(&mut self, pool: &mut Pool, bytes: &[u8], bytes_max: usize) -> bool {
-        let part = &bytes[..bytes.len().min(bytes_max.saturating_sub(self.block.len()))];
+        let Unfinished::Block(block) = &mut self.unfinished else { return false };
+        let part = &bytes[..bytes.len().min(bytes_max.saturating_sub(block.len()))];
         if !part.is_empty() {
-            pool.reserve(&mut self.block, part.len());
-            self.block.extend_from_slice(part);
+            pool.reserve(block, part.len());
+            block.extend_from_slice(part);
         }
-        self.block.len() < bytes_max
+        block.len() < bytes_max
     }
 
     /// What [`Deframer::quote`] kept.
     pub(crate) fn quoted(&self) -> &[u8] {
-        &self.block
+        match &self.unfinished {
+            Unfinished::Block(block) => block,
+            Unfinished::Large(_) => &[],
+        }
     }
 
     /// Completes the prefix from `bytes` and checks it; whether it is complete.
@@ -155,17 +177,72 @@ impl Deframer {
         let [_, a, b, c, d] = self.prefix;
         u32::from_be_bytes([a, b, c, d]) as usize
     }
+}
 
-    /// Makes room for `more` bytes: twice what will have arrived, so that a long message is copied a few times at
-    /// most, but no more than the message needs.
-    fn make_room(&mut self, pool: &mut Pool, more: usize, length: usize) {
-        let held = self.block.len();
-        let needed = held.saturating_add(more);
-        if needed > self.block.capacity() {
-            let target = needed.saturating_mul(2).min(length);
-            pool.reserve(&mut self.block, target.saturating_sub(held));
+impl Unfinished {
+    fn len(&self) -> usize {
+        match self {
+            Self::Block(block) => block.len(),
+            Self::Large(memory) => memory.len(),
         }
     }
+
+    /// Appends a part of a message that has `length` bytes in all.
+    fn extend(&mut self, pool: &mut Pool, part: &[u8], length: usize) {
+        if length >= Output::SHARED_MIN && self.len() == 0 {
+            *self = Self::Large(begin_large(pool, part.len(), length));
+        }
+        match self {
+            Self::Block(block) => {
+                // Twice what will have arrived, so that a message is copied a few times at most, but no more than it needs.
+                let needed = block.len().saturating_add(part.len());
+                if needed > block.capacity() {
+                    let target = needed.saturating_mul(2).min(length);
+                    pool.reserve(block, target.saturating_sub(block.len()));
+                }
+                block.extend_from_slice(part);
+            }
+            Self::Large(memory) => {
+                let needed = memory.len().saturating_add(part.len());
+                if needed > memory.capacity() {
+                    // It may move, and has to be placed again when it is used again.
+                    let room = room_for(needed, length).saturating_add(PLACE_BYTES);
+                    memory.reserve(room.saturating_sub(memory.len()));
+                }
+                memory.extend_from_slice(part);
+            }
+        }
+    }
+
+    fn finish(self, pool: &mut Pool) -> Body<'static> {
+        match self {
+            Self::Block(block) => Body::Block(block),
+            Self::Large(memory) => Body::Shared(pool.freeze_shared(memory)),
+        }
+    }
+}
+
+impl Default for Unfinished {
+    fn default() -> Self {
+        Self::Block(Block::default())
+    }
+}
+
+/// Memory for the first part of a large message: for all of it where the pool has that already, as it costs nothing; else for what
+/// has arrived, as what a peer announces has to cost nothing.
+fn begin_large(pool: &mut Pool, part: usize, length: usize) -> BytesMut {
+    pool.find_shared(length).unwrap_or_else(|| pool.take_shared(room_for(part, length)))
+}
+
+/// Twice to four times what will have arrived, in halves of what is announced, so that it comes to that in the end and not to more.
+/// Such memory grows in place where it can, and is copied a few times at most where it cannot.
+fn room_for(needed: usize, length: usize) -> usize {
+    let enough = needed.saturating_mul(2);
+    let mut room = length;
+    while room.div_ceil(2) >= enough {
+        room = room.div_ceil(2);
+    }
+    room
 }
 
 /// Why DATA is not a sequence of messages this end accepts.

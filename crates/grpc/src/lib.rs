@@ -86,7 +86,7 @@ pub use client::{Client, ClientIdentity, GoingAway, Start, StartError};
 pub use code::Code;
 pub use config::Config;
 pub use encoding::{Compress, Compression, Encodings};
-pub use event::{Body, Event, Gone};
+pub use event::{Body, Event, Gone, Part};
 pub use memory::Memory;
 pub use message_buf::{Arena, MessageBuf};
 pub use metadata::{MetadataError, MetadataMap};

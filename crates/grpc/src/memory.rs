@@ -9,7 +9,7 @@ use crate::call::Calls;
 use crate::client::Templates;
 use crate::config::Config;
 use crate::end::End;
-use crate::framing::PREFIX_LEN;
+use crate::framing::{PLACE_BYTES, PREFIX_LEN};
 use crate::headers::{Answer, Request};
 use crate::metadata::MetadataMap;
 use crate::readings::Readings;
@@ -94,7 +94,8 @@ impl Config {
     }
 
     /// What may be held in all and has room to arrive, or what windows and messages allow, whichever is less; unfinished messages lie
-    /// in blocks up to five times as large: a block has room for twice what has arrived, in a power of two, and a page to place it.
+    /// in blocks up to five times as large: a block has room for twice what has arrived, in a power of two, and a page to place it;
+    /// memory of large messages has room for four times what has arrived.
     /// Compressed messages unfold to more than windows say, and one does before the bound is looked at again.
     fn messages_max(&self, streams: usize) -> usize {
         let window = self.http2.stream_window_bytes.max(self.http2.window_bytes_max) as usize;
@@ -107,7 +108,7 @@ impl Config {
         } else {
             in_all.min(by_windows)
         };
-        let smallest_blocks = streams.saturating_mul(Pool::block_bytes(0));
+        let smallest_blocks = streams.saturating_mul(Pool::block_bytes(0).max(PLACE_BYTES));
         in_all.saturating_mul(5).saturating_add(smallest_blocks)
     }
 }

@@ -9,6 +9,8 @@ use bytes::{Buf, Bytes, BytesMut};
 #[derive(Debug)]
 pub struct MessageBuf<'m> {
     bytes: &'m [u8],
+    /// The memory that all of `bytes` lies in, if parts of it may be kept.
+    shared: Option<&'m Bytes>,
     arena: &'m mut Arena,
 }
 
@@ -16,7 +18,14 @@ impl<'m> MessageBuf<'m> {
     /// Reads `message`, and carves its `bytes` fields out of `arena`.
     pub fn new(message: &'m [u8], arena: &'m mut Arena) -> Self {
         arena.rewind();
-        Self { bytes: message, arena }
+        Self { bytes: message, shared: None, arena }
+    }
+
+    /// Reads `message`. A `bytes` field that is at least half of it, and [`Arena::LARGE_BYTES`] long, becomes a part of it and is not
+    /// copied: whoever keeps such a field keeps at most twice its memory. Others are carved out of `arena`.
+    pub fn shared(message: &'m Bytes, arena: &'m mut Arena) -> Self {
+        arena.rewind();
+        Self { bytes: message, shared: Some(message), arena }
     }
 }
 
@@ -36,7 +45,10 @@ impl Buf for MessageBuf<'_> {
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         let (field, rest) = self.bytes.split_at(len);
         self.bytes = rest;
-        self.arena.carve(field)
+        match self.shared {
+            Some(shared) if len >= Arena::LARGE_BYTES && len >= shared.len() / 2 => shared.slice_ref(field),
+            _ => self.arena.carve(field),
+        }
     }
 }
 

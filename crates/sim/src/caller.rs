@@ -358,7 +358,7 @@ pub(crate) fn prefix(len: usize) -> [u8; 5] {
 pub(crate) fn hold(body: Body<'_>) -> (Option<Block>, usize) {
     let len = body.len();
     match body {
-        Body::Lent(_) => (None, len),
+        Body::Lent(_) | Body::Shared(_) => (None, len),
         Body::Block(block) => (Some(block), len),
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use fulmar_base::{Block, Pool};
 use fulmar_grpc::{Arena, Body};
 
-use crate::payload::PREFIX_LEN;
+use crate::payload::{Incoming, PREFIX_LEN};
 
 /// Messages up to this size are copied behind one another, so that a burst of small ones crosses to its reader in one swap;
-/// larger ones that were assembled in a block move with their block.
+/// larger ones that were assembled move with their memory.
 const COPIED_MAX: usize = 4 * 1024;
 
 /// How much memory a queue keeps from call to call, and an emptied one for its next messages if it needed less.
@@ -21,7 +22,7 @@ const KEPT_BLOCKS_MAX: usize = 64;
 /// however small messages takes no more memory than their windows allow.
 const HEAD_LEN: usize = size_of::<u32>();
 
-/// In place of a length: the next message is a block.
+/// In place of a length: the next message has memory of its own.
 const IN_A_BLOCK: u32 = u32::MAX >> 1;
 
 /// Beside a length: the message was compressed on its way.
@@ -37,7 +38,7 @@ pub(crate) struct Inbound {
     bytes: Vec<u8>,
     read: usize,
     /// The large messages.
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<Large>,
     /// Blocks whose messages were taken: the connection gives them back to its pool.
     used: Vec<Block>,
     /// What `bytes` fields are decoded into. One that is in use stays with the reader.
@@ -54,6 +55,22 @@ pub(crate) struct Inbound {
     spacious: u8,
 }
 
+/// A message with memory of its own.
+#[derive(Debug)]
+enum Large {
+    Block(Block),
+    Shared(Bytes),
+}
+
+impl Large {
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Block(block) => block.capacity(),
+            Self::Shared(bytes) => bytes.len(),
+        }
+    }
+}
+
 impl Inbound {
     pub(crate) fn is_empty(&self) -> bool {
         self.read == self.bytes.len()
@@ -67,7 +84,11 @@ impl Inbound {
                 // The reader may keep it for as long as it likes, and may be on another thread.
                 pool.hand_out(&mut block);
                 self.bytes.extend_from_slice(&(IN_A_BLOCK | mark).to_ne_bytes());
-                self.blocks.push_back(block);
+                self.blocks.push_back(Large::Block(block));
+            }
+            Body::Shared(bytes) => {
+                self.bytes.extend_from_slice(&(IN_A_BLOCK | mark).to_ne_bytes());
+                self.blocks.push_back(Large::Shared(bytes));
             }
             Body::Block(block) => {
                 self.push_copied(&block, mark);
@@ -87,19 +108,25 @@ impl Inbound {
 
     /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
     /// Returns what `read` made of it and the message's length in bytes.
-    pub(crate) fn take<R>(&mut self, read: impl FnOnce(&[u8], &mut Arena) -> R) -> Option<(R, usize)> {
+    pub(crate) fn take<R>(&mut self, read: impl FnOnce(Incoming<'_>, &mut Arena) -> R) -> Option<(R, usize)> {
         let head = u32::from_ne_bytes(*self.bytes.get(self.read..)?.first_chunk::<HEAD_LEN>()?);
         let length = head & !WAS_COMPRESSED;
         self.last_was_compressed = head & WAS_COMPRESSED != 0;
         self.read += HEAD_LEN;
         let taken = if length == IN_A_BLOCK {
-            self.used.push(self.blocks.pop_front()?);
-            let block = self.used.last().map_or(&[][..], |block| block);
-            (read(block, &mut self.arena), block.len())
+            match self.blocks.pop_front()? {
+                Large::Shared(bytes) => (read(Incoming::Shared(&bytes), &mut self.arena), bytes.len()),
+                Large::Block(block) => {
+                    self.used.push(block);
+                    let block = self.used.last().map_or(&[][..], |block| block);
+                    (read(Incoming::Lent(block), &mut self.arena), block.len())
+                }
+            }
         } else {
             let start = self.read;
             self.read += length as usize;
-            (read(&self.bytes[start..self.read], &mut self.arena), length as usize)
+            let message = Incoming::Lent(&self.bytes[start..self.read]);
+            (read(message, &mut self.arena), length as usize)
         };
         if self.is_empty() {
             self.reset_bytes();
@@ -176,11 +203,10 @@ impl Inbound {
 
     /// How much memory the queue holds on to, blocks that wait to be given back included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let blocks: usize = self.blocks.iter().chain(&self.used).map(Block::capacity).sum();
-        self.bytes.capacity()
-            + (self.blocks.capacity() + self.used.capacity()) * size_of::<Block>()
-            + blocks
-            + self.arena.retained_bytes()
+        let waiting: usize = self.blocks.iter().map(Large::memory_bytes).sum();
+        let used: usize = self.used.iter().map(Block::capacity).sum();
+        let places = self.blocks.capacity() * size_of::<Large>() + self.used.capacity() * size_of::<Block>();
+        self.bytes.capacity() + places + waiting + used + self.arena.retained_bytes()
     }
 
     /// Keeps the memory of large bursts while they come now and then.
@@ -200,11 +226,11 @@ impl Inbound {
 mod tests {
     use super::*;
 
-    fn copied(message: &[u8], _: &mut Arena) -> Vec<u8> {
+    fn copied(message: Incoming<'_>, _: &mut Arena) -> Vec<u8> {
         message.to_vec()
     }
 
-    fn length(message: &[u8], _: &mut Arena) -> usize {
+    fn length(message: Incoming<'_>, _: &mut Arena) -> usize {
         message.len()
     }
 

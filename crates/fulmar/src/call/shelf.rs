@@ -161,7 +161,7 @@ mod tests {
         let mut shelf = CellShelf::default();
         let cells: Vec<_> = (0..CELLS_MAX).map(|_| shelf.take()).collect();
         for cell in cells {
-            cell.lock().outbound.reserve(32 * 1024);
+            cell.lock().outbound.bytes_mut().reserve(32 * 1024);
             shelf.give(cell);
         }
         assert!(shelf.bytes <= BYTES_MAX && shelf.cells.len() < CELLS_MAX, "{} cells", shelf.cells.len());

@@ -111,7 +111,7 @@ impl<T: Payload> Streaming<T> {
         let hooks = if self.queue.is_shown() { cell.lock().hooks.clone() } else { None };
         let taken = self.queue.take(|body, arena| {
             if let Some(hooks) = &hooks {
-                cell.show_message(hooks, body)?;
+                cell.show_message(hooks, &body)?;
             }
             decode(message, body, arena)
         });

@@ -176,10 +176,16 @@ impl ClientEndpoint {
             compression: &state.compression,
         };
         let whole = state.outbound_ended;
-        let started = if whole {
-            self.grpc.start_framed(env, start, &state.outbound, true)
-        } else {
+        let started = if !whole {
             self.grpc.start(env, start, None, false)
+        } else if state.outbound.has_parts() {
+            self.grpc.start(env, start, None, false).inspect(|&key| {
+                // Parts stay in the cell too, should the call have to be repeated. The call's end is an event.
+                let _ = self.grpc.send_framed_parts(env, key, state.outbound.parts());
+                self.grpc.half_close(env, key);
+            })
+        } else {
+            self.grpc.start_framed(env, start, state.outbound.as_slice(), true)
         };
         let key = match started {
             Ok(key) => key,
@@ -246,9 +252,13 @@ impl ClientEndpoint {
             return;
         }
         if !state.half_closed {
-            if !state.outbound.is_empty() {
-                // An error means that the call is over; its Finished event brings the status.
-                let _ = self.grpc.send_framed_slice(env, key, &state.outbound);
+            // An error means that the call is over; its Finished event brings the status.
+            if state.outbound.has_parts() {
+                state = call.cell.with_outbound(state, |outbound| {
+                    let _ = self.grpc.send_framed_parts(env, key, outbound.parts());
+                });
+            } else if !state.outbound.is_empty() {
+                let _ = self.grpc.send_framed_slice(env, key, state.outbound.as_slice());
                 state.outbound.clear();
             }
             if state.outbound_ended {

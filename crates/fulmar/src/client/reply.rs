@@ -73,7 +73,7 @@ impl Around {
         let decoded = queue.take(|body, arena| {
             if let Some(hooks) = hooks {
                 hooks.show_metadata(self.metadata.get_mut())?;
-                hooks.receive(body)?;
+                hooks.receive(&body)?;
             }
             decode(&mut message, body, arena)
         });

@@ -180,8 +180,8 @@ impl Payload for Shown {
         self.0.len()
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
+    fn encode(&self, out: &mut impl bytes::BufMut) {
+        out.put_slice(&self.0);
     }
 
     fn decode_from(&mut self, body: &mut fulmar_grpc::MessageBuf<'_>) -> Result<(), Status> {

@@ -21,6 +21,7 @@ use crate::counts::Counts;
 use crate::handling::Handling;
 use crate::host::Letter;
 use crate::packing::Packing;
+use crate::payload::Incoming;
 use crate::peer::Peer;
 use crate::random;
 use crate::trace::{CallSpan, Link, Polling};
@@ -237,7 +238,7 @@ impl ServerEndpoint {
             return self.on_only_message(env, key, body, was_compressed);
         }
         if method.takes_one() {
-            let taken = method.on_message(call.slot, body.as_slice(), was_compressed, arena);
+            let taken = method.on_message(call.slot, Incoming::new(&body), was_compressed, arena);
             drop(router);
             self.discard(env, key, body);
             if let Err(status) = taken {
@@ -518,9 +519,13 @@ pub(super) fn flush(
         }
         state.metadata_out_due = false;
     }
-    if !state.outbound.is_empty() {
-        // An error means that the call is over, which its Finished event tells.
-        let _ = grpc.send_framed_slice(env, call, &state.outbound);
+    // An error means that the call is over, which its Finished event tells.
+    if state.outbound.has_parts() {
+        state = cell.with_outbound(state, |outbound| {
+            let _ = grpc.send_framed_parts(env, call, outbound.parts());
+        });
+    } else if !state.outbound.is_empty() {
+        let _ = grpc.send_framed_slice(env, call, state.outbound.as_slice());
         state.outbound.clear();
     }
     if let Some(bytes) = state.take_releases() {

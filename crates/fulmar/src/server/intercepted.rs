@@ -13,6 +13,7 @@ use crate::call::{CallCell, Side};
 use crate::context::CallContext;
 use crate::intercept::{CallHead, CallHooks, Chain, Interceptor, Passed, Passing};
 use crate::panics::caught;
+use crate::payload::Incoming;
 
 /// A service with an interceptor around all its methods.
 ///
@@ -138,13 +139,13 @@ where
     fn on_message(
         &mut self,
         slot: u32,
-        body: &[u8],
+        body: Incoming<'_>,
         was_compressed: bool,
         arena: &mut Arena,
     ) -> Result<(), Status> {
         let slot = &mut self.slots[slot as usize];
         if let Some(begun) = &slot.passed {
-            begun.hooks.receive(body)?;
+            begun.hooks.receive(&body)?;
             return self.inner.on_message(begun.slot, body, was_compressed, arena);
         }
         if slot.waiting.message.is_some() {
@@ -226,7 +227,7 @@ impl<F, Fut> InterceptedMethod<F, Fut> {
         slot.passed = Some(Begun { slot: inner, hooks: passed.hooks.clone() });
         if let Some(message) = message {
             passed.hooks.receive(&message)?;
-            self.inner.on_message(inner, &message, was_compressed, &mut Arena::default())?;
+            self.inner.on_message(inner, Incoming::Lent(&message), was_compressed, &mut Arena::default())?;
         }
         if slot.is_started { self.inner.start(inner) } else { Ok(()) }
     }

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fulmar_base::Env;
-use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Status};
+use bytes::Bytes;
+use fulmar_base::{Env, Output, Pool};
+use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Part, Status};
 
 use super::endpoint::flush;
 use super::order::Answered;
@@ -15,7 +16,7 @@ use crate::context::CallContext;
 use crate::intercept::CallHooks;
 use crate::packing::unknown;
 use crate::panics::caught;
-use crate::payload::{Payload, decode};
+use crate::payload::{Incoming, PREFIX_LEN, Payload, check_encoded, check_length, decode};
 use crate::response::Response;
 use crate::trace::CallSpan;
 
@@ -45,7 +46,7 @@ pub(crate) trait Method {
     fn on_message(
         &mut self,
         slot: u32,
-        body: &[u8],
+        body: Incoming<'_>,
         was_compressed: bool,
         arena: &mut Arena,
     ) -> Result<(), Status>;
@@ -135,6 +136,18 @@ impl Answer<'_, '_> {
         }
         let message = response.get_ref();
         let length = message.encoded_len();
+        if length >= Output::SHARED_MIN && !grpc.compresses(call, length) {
+            return match large_parts(message, length, env.pool) {
+                Ok((head, body)) => {
+                    self.span.link().sent(length);
+                    let parts = [Part::Slice(head.as_ref().map_or(&[], |head| head)), Part::Shared(body)];
+                    let (metadata, trailers) = (response.metadata(), response.trailers());
+                    let replied = grpc.reply_framed_parts(env, call, metadata, length, parts, trailers);
+                    self.span.set_code(if replied.is_ok() { Code::Ok } else { Code::ResourceExhausted });
+                }
+                Err(status) => self.finish(&status, MetadataMap::EMPTY),
+            };
+        }
         let encode = |out: &mut Vec<u8>| {
             let end = out.len() + length;
             if caught(HANDLER, || message.encode(out)).is_err() {
@@ -157,6 +170,29 @@ impl Answer<'_, '_> {
         match shown.and_then(|message| hooks.respond(Ok(response.map(|_| message)))) {
             Ok(response) => self.reply(&response),
             Err(status) => self.finish(&status, MetadataMap::EMPTY),
+        }
+    }
+}
+
+/// A large message, which is not copied once it is encoded: its prefix, where that is apart, and what follows.
+fn large_parts<Resp: Payload>(
+    message: &Resp,
+    length: usize,
+    pool: &mut Pool,
+) -> Result<(Option<[u8; PREFIX_LEN]>, Bytes), Status> {
+    let [a, b, c, d] = check_length(length, usize::MAX)?.to_be_bytes();
+    let prefix = [0, a, b, c, d];
+    if let Some(whole) = message.whole() {
+        return Ok((Some(prefix), whole.clone()));
+    }
+    let mut memory = pool.take_shared(PREFIX_LEN + length);
+    memory.extend_from_slice(&prefix);
+    let encoded = caught(HANDLER, || message.encode(&mut memory));
+    match encoded.and_then(|()| check_encoded(memory.len() - PREFIX_LEN, length)) {
+        Ok(()) => Ok((None, pool.freeze_shared(memory))),
+        Err(status) => {
+            pool.give_shared(memory);
+            Err(status)
         }
     }
 }
@@ -266,7 +302,7 @@ where
     fn on_message(
         &mut self,
         slot: u32,
-        body: &[u8],
+        body: Incoming<'_>,
         was_compressed: bool,
         arena: &mut Arena,
     ) -> Result<(), Status> {

@@ -174,7 +174,7 @@ fn r76_a_stream_that_cannot_be_decoded_gives_one_error_and_then_nothing() {
             0
         }
 
-        fn encode(&self, _: &mut Vec<u8>) {}
+        fn encode(&self, _: &mut impl bytes::BufMut) {}
 
         fn decode_from(&mut self, _: &mut fulmar_grpc::MessageBuf<'_>) -> Result<(), Status> {
             Err(Status::new(Code::Internal, "unreadable"))

@@ -11,7 +11,7 @@ use super::Client;
 use crate::call::{CallKey, Inbound, NewCall, Outbound};
 use crate::encoding::{Compress, Compression, PeerAccepts, UnknownEncoding};
 use crate::end::{MessageError, TooLong};
-use crate::event::Gone;
+use crate::event::{Gone, Part};
 use crate::headers::{self, RequestHead};
 use crate::metadata::MetadataMap;
 use crate::timeout;
@@ -186,6 +186,22 @@ impl Client {
         messages: &[u8],
     ) -> Result<(), Gone> {
         let sent = self.end.send_framed_slice(env, call, messages, false);
+        self.settle(env, call, sent)
+    }
+
+    /// Sends whole messages that have their prefixes already and come in pieces, of which large shared ones are not copied. They
+    /// leave with the next [`transmit`](Self::transmit).
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over or half-closed.
+    pub fn send_framed_parts<'p>(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        parts: impl IntoIterator<Item = Part<'p>>,
+    ) -> Result<(), Gone> {
+        let sent = self.end.send_framed_parts(env, call, parts);
         self.settle(env, call, sent)
     }
 

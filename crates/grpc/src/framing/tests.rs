@@ -106,26 +106,67 @@ fn a_message_that_has_begun_is_midway_until_its_last_byte() {
 
 #[test]
 fn memory_follows_the_bytes_received_and_not_the_bytes_announced() {
-    let mut pool = Pool::new();
-    let mut deframer = Deframer::default();
-    let length = 1 << 30;
-    let mut bytes = &prefix(length, false).expect("fits four bytes")[..];
-    assert!(matches!(
-        deframer.next(&mut pool, &mut bytes, Accepts { length_max: usize::MAX, ..PLAIN }),
-        Ok(None)
-    ));
-    assert_eq!((pool.outstanding(), deframer.block.capacity()), (0, 0));
-    for received in 1..200_usize {
-        let mut bytes = &[0; 100][..];
-        assert!(matches!(
-            deframer.next(&mut pool, &mut bytes, Accepts { length_max: usize::MAX, ..PLAIN }),
-            Ok(None)
-        ));
-        // Twice what has arrived, rounded up to a class of the pool, and no class is below 512 bytes.
-        assert!(deframer.block.capacity() <= (received * 100 * 4).max(512), "after {received} frames");
+    for length in [1 << 30, Output::SHARED_MIN - 1] {
+        let mut pool = Pool::new();
+        let mut deframer = Deframer::default();
+        let accepts = Accepts { length_max: usize::MAX, ..PLAIN };
+        let mut bytes = &prefix(length, false).expect("fits four bytes")[..];
+        assert!(matches!(deframer.next(&mut pool, &mut bytes, accepts), Ok(None)));
+        assert_eq!((pool.outstanding(), deframer.memory_bytes()), (0, 0));
+        for received in 1..160_usize {
+            let mut bytes = &[0; 100][..];
+            assert!(matches!(deframer.next(&mut pool, &mut bytes, accepts), Ok(None)));
+            // Two pages to place it, and again once it has moved; beyond that four times what has arrived, and at least the smallest block.
+            let most = (received * 100 * 4).max(512) + 2 * PLACE_BYTES;
+            let held = match &deframer.unfinished {
+                Unfinished::Block(block) => block.memory_bytes(),
+                Unfinished::Large(memory) => memory.capacity(),
+            };
+            assert!(held <= most, "{held} bytes after {received} frames");
+        }
+        assert_eq!(pool.outstanding(), 1);
+        deframer.clear(&mut pool);
+        assert_eq!(pool.outstanding(), 0);
     }
-    deframer.clear(&mut pool);
+}
+
+#[test]
+fn r81_a_large_message_is_put_together_once_and_handed_over_whole() {
+    let (mut pool, mut deframer) = (Pool::new(), Deframer::default());
+    let accepts = Accepts { length_max: usize::MAX, ..PLAIN };
+    let message: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
+    let wire = framed(&[&message]);
+    let mut places = std::collections::BTreeSet::new();
+    for round in 0..10 {
+        let mut taken = None;
+        for frame in wire.chunks(16_384) {
+            let mut bytes = frame;
+            taken = deframer.next(&mut pool, &mut bytes, accepts).expect("it is a message");
+        }
+        let Some(Body::Shared(bytes)) = taken else { panic!("{taken:?} is not in memory of its own") };
+        assert_eq!(bytes, message);
+        assert_eq!(pool.outstanding(), 0, "it is the reader's");
+        if round > 0 {
+            // The memory of the first message grew with it.
+            places.insert(bytes.as_ptr().addr());
+        }
+    }
+    assert!(places.len() == 1, "{places:?}");
+    assert!(pool.shared_bytes() < 1_100_000, "{} bytes", pool.shared_bytes());
+}
+
+#[test]
+fn a_message_given_up_midway_leaves_its_memory_to_the_next() {
+    let (mut pool, mut deframer) = (Pool::new(), Deframer::default());
+    let accepts = Accepts { length_max: usize::MAX, ..PLAIN };
+    let wire = framed(&[&[7; 100_000]]);
+    for _ in 0..1_000 {
+        let mut bytes = &wire[..50_000];
+        assert!(matches!(deframer.next(&mut pool, &mut bytes, accepts), Ok(None)));
+        deframer.clear(&mut pool);
+    }
     assert_eq!(pool.outstanding(), 0);
+    assert!(pool.shared_bytes() <= 105_000, "{} bytes", pool.shared_bytes());
 }
 
 #[test]

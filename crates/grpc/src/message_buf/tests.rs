@@ -233,3 +233,23 @@ fn carved_bytes_may_outlive_the_arena_and_cross_threads() {
     assert_eq!(fields[0], "small");
     assert_eq!(fields[1], [9; 20_000][..]);
 }
+
+#[test]
+fn a_field_that_is_most_of_a_large_message_is_a_part_of_it_and_others_are_not() {
+    let payload = Bytes::from(vec![7; 20_000]);
+    let record = Record {
+        name: "record".into(),
+        payload,
+        parts: vec![Bytes::from(vec![9; 5_000])],
+        ..Record::default()
+    };
+    let message = Bytes::from(record.encode_to_vec());
+    let lies_in = |field: &Bytes| (place(&message)..place(&message) + message.len()).contains(&place(field));
+    let mut arena = Arena::new();
+    let decoded = Record::decode(MessageBuf::shared(&message, &mut arena)).expect("it is valid");
+    assert_eq!(decoded, record);
+    assert!(lies_in(&decoded.payload));
+    assert!(!lies_in(&decoded.parts[0]), "it would keep four times its size");
+    let decoded = Record::decode(MessageBuf::new(&message, &mut arena)).expect("it is valid");
+    assert!(!lies_in(&decoded.payload), "the message is only lent");
+}

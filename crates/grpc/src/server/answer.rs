@@ -8,7 +8,7 @@ use crate::call::{CallKey, Ending, Inbound, Outbound};
 use crate::code::Code;
 use crate::encoding::{Choice, Compress, Compression, Encodings, PeerAccepts, UnknownEncoding};
 use crate::end::{MessageError, encode_exactly, misencoded};
-use crate::event::Gone;
+use crate::event::{Gone, Part};
 use crate::framing::PREFIX_LEN;
 use crate::headers::{self, Refusal, StatusText};
 use crate::metadata::MetadataMap;
@@ -153,6 +153,51 @@ impl Server {
         self.open_answer(env, call)?;
         let sent = self.end.send_framed_slice(env, call, messages, false);
         self.settle(env, call, sent)
+    }
+
+    /// Sends whole messages that have their prefixes already and come in pieces, of which large shared ones are not copied. They
+    /// leave with the next [`transmit`](Self::transmit).
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the call is over.
+    pub fn send_framed_parts<'p>(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        parts: impl IntoIterator<Item = Part<'p>>,
+    ) -> Result<(), Gone> {
+        self.open_answer(env, call)?;
+        let sent = self.end.send_framed_parts(env, call, parts);
+        self.settle(env, call, sent)
+    }
+
+    /// Whether a message of `length` bytes would be compressed.
+    pub fn compresses(&self, call: CallKey, length: usize) -> bool {
+        self.end.compresses(call, length)
+    }
+
+    /// Answers with one large message and `OK`, as [`reply`](Self::reply): `parts` are the message with its prefix, which says that it
+    /// has `length` bytes and is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reply`](Self::reply).
+    pub fn reply_framed_parts<'p>(
+        &mut self,
+        env: &mut Env<'_>,
+        call: CallKey,
+        metadata: &MetadataMap,
+        length: usize,
+        parts: impl IntoIterator<Item = Part<'p>>,
+        trailers: &MetadataMap,
+    ) -> Result<(), Gone> {
+        self.admit(env, call, length)?;
+        if self.end.calls.get(call).ok_or(Gone)?.outbound == Outbound::Headers {
+            self.send_headers(env, call, metadata)?;
+        }
+        self.send_framed_parts(env, call, parts)?;
+        self.finish(env, call, &Status::default(), trailers)
     }
 
     /// Answers with one message and `OK`: headers, message and trailers in one go. If the headers have been sent,

@@ -207,6 +207,35 @@ impl Connection {
         self.send(env, stream, Chunk::Shared(bytes), end)
     }
 
+    /// Like [`send_data`](Self::send_data), but nothing leaves before the next [`transmit`](Self::transmit): so content that comes in
+    /// pieces, some of a caller that keeps them and some shared, fills frames as if it were in one.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn queue_data(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        bytes: &[u8],
+    ) -> Result<(), SendError> {
+        self.queue(env, stream, Chunk::Lent(bytes))
+    }
+
+    /// [`queue_data`](Self::queue_data) of bytes that are not copied if they are many.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: see [`SendError`].
+    pub fn queue_shared(
+        &mut self,
+        env: &mut Env<'_>,
+        stream: StreamKey,
+        bytes: Bytes,
+    ) -> Result<(), SendError> {
+        self.queue(env, stream, Chunk::Shared(bytes))
+    }
+
     /// The fast path for content that the caller encodes itself: if `len` bytes may leave now in one frame, writes the head of
     /// that frame and returns true; then the caller must append exactly `len` bytes to
     /// [`Output::bytes_mut`](fulmar_base::Output::bytes_mut) before anything else is written. On false nothing has happened.
@@ -381,6 +410,14 @@ impl Connection {
             }
         }
         self.send_in_parts(env, key, chunk, end);
+        Ok(())
+    }
+
+    fn queue(&mut self, env: &mut Env<'_>, key: StreamKey, chunk: Chunk<'_>) -> Result<(), SendError> {
+        if self.sending(key)?.outgoing == Section::Headers {
+            return Err(SendError::Misplaced);
+        }
+        self.wait(env, key, chunk, false);
         Ok(())
     }
 

@@ -18,13 +18,14 @@ use std::task::{Context, Poll, Waker};
 use fulmar_base::Instant;
 use fulmar_grpc::{Code, Compress, Compression, MetadataMap, Status};
 
-use super::Inbound;
+use super::outbound::Mark;
 use super::shelf::Counted;
+use super::{Inbound, Outbound};
 use crate::client::GivenUp;
 use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
-use crate::payload::{PREFIX_LEN, Payload, encode_framed};
+use crate::payload::{PREFIX_LEN, Payload};
 use crate::server::Order;
 use crate::trace::{CallSpan, Link};
 
@@ -76,7 +77,7 @@ pub(crate) struct CellState {
     pub(crate) knocked: bool,
 
     /// Whole messages with their prefixes, on their way to the connection.
-    pub(crate) outbound: Vec<u8>,
+    pub(crate) outbound: Outbound,
     pub(crate) outbound_ended: bool,
     /// How messages are compressed that go into `outbound`, and what the call asked for.
     pub(crate) packing: Packing,
@@ -301,9 +302,9 @@ impl CallCell {
         let link = state.link.clone();
         let rare = state.rare_sending();
         drop(state);
-        let mut lent = LentOutbound { cell: self, whole: bytes.len(), bytes };
+        let mut lent = LentOutbound { cell: self, whole: bytes.mark(), bytes, is_back: false };
         let encoded = match rare {
-            None => encode_framed(message, bytes_max, &mut lent.bytes),
+            None => lent.bytes.encode(message, bytes_max),
             Some((packing, None)) => packing.frame(message, compress, bytes_max, &mut lent.bytes),
             Some((packing, Some(hooks))) => self.open_response(&hooks).and_then(|()| {
                 hooks.send(message, |shown| packing.frame(shown, compress, bytes_max, &mut lent.bytes))
@@ -313,6 +314,25 @@ impl CallCell {
             link.sent(length.saturating_sub(PREFIX_LEN));
         }
         (lent.give_back(), encoded)
+    }
+
+    /// Lends what waits to be sent to `send`, and drops it, without the lock: `Bytes` of a user run the user's code when they are
+    /// dropped.
+    pub(crate) fn with_outbound<'c>(
+        &'c self,
+        mut state: MutexGuard<'c, CellState>,
+        send: impl FnOnce(&Outbound),
+    ) -> MutexGuard<'c, CellState> {
+        let mut outbound = std::mem::take(&mut state.outbound);
+        drop(state);
+        send(&outbound);
+        outbound.clear();
+        let mut state = self.lock();
+        if state.outbound.is_empty() {
+            // Nothing was sent from another thread meanwhile: this one's memory is used again.
+            std::mem::swap(&mut state.outbound, &mut outbound);
+        }
+        state
     }
 
     /// Sends `message` if there is room for it; false, and nothing sent, if there is none.
@@ -591,7 +611,7 @@ impl CellState {
     fn memory_bytes(&self) -> usize {
         let maps = [&self.metadata_out, &self.trailers_out, &self.metadata_in, &self.trailers_in];
         size_of::<CallCell>()
-            + self.outbound.capacity()
+            + self.outbound.memory_bytes()
             + self.inbound.memory_bytes()
             + maps.into_iter().map(MetadataMap::memory_bytes).sum::<usize>()
             + self.path.capacity()
@@ -600,11 +620,7 @@ impl CellState {
     fn reset(&mut self) {
         self.door = None;
         self.knocked = false;
-        if self.outbound.capacity() / 4 > self.outbound.len() {
-            // The call had no use for so much. One that had is likely to be followed by others like it.
-            self.outbound.shrink_to(KEPT_BYTES_MAX);
-        }
-        self.outbound.clear();
+        self.outbound.reset(KEPT_BYTES_MAX);
         self.outbound_ended = false;
         self.packing = Packing::default();
         self.compression = Compression::Default;
@@ -646,9 +662,11 @@ impl CellState {
 /// The outbound buffer of a cell in the hands of user code, which may panic: then the messages before are back as they were.
 struct LentOutbound<'c> {
     cell: &'c CallCell,
-    bytes: Vec<u8>,
-    /// How many of the bytes are of messages before.
-    whole: usize,
+    bytes: Outbound,
+    /// How much of it is messages before.
+    whole: Mark,
+    /// It is back in the cell.
+    is_back: bool,
 }
 
 impl<'c> LentOutbound<'c> {
@@ -656,14 +674,14 @@ impl<'c> LentOutbound<'c> {
     fn give_back(mut self) -> MutexGuard<'c, CellState> {
         let mut state = self.cell.lock();
         state.outbound = std::mem::take(&mut self.bytes);
-        self.whole = 0;
+        self.is_back = true;
         state
     }
 }
 
 impl Drop for LentOutbound<'_> {
     fn drop(&mut self) {
-        if self.whole > 0 {
+        if !self.is_back {
             self.bytes.truncate(self.whole);
             self.cell.lock().outbound = std::mem::take(&mut self.bytes);
         }

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
+use bytes::BufMut;
 use fulmar_base::Pool;
 use fulmar_grpc::{Body, Compress, MessageBuf};
 
@@ -39,9 +40,9 @@ impl Payload for Nosy {
         3
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut impl BufMut) {
         Self::look();
-        out.extend_from_slice(b"abc");
+        out.put_slice(b"abc");
     }
 
     fn decode_from(&mut self, _body: &mut MessageBuf<'_>) -> Result<(), Status> {
@@ -115,7 +116,7 @@ fn rule_1_no_user_code_runs_under_the_lock() {
     arrive(&cell, b"abc");
     let mut requests = Streaming::<Nosy>::new(cell.clone(), None);
     assert!(ready(requests.message()).is_some_and(|message| message.is_ok_and(|message| message.is_some())));
-    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x03abc");
+    assert_eq!(cell.lock().outbound.as_slice(), b"\0\0\0\0\x03abc");
 }
 
 #[test]
@@ -259,8 +260,8 @@ impl Payload for Faulty {
         self.announced
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend(std::iter::repeat_n(b'x', self.encoded));
+    fn encode(&self, out: &mut impl BufMut) {
+        out.put_bytes(b'x', self.encoded);
         assert!(!self.panics, "the message does not like to be encoded");
     }
 
@@ -275,13 +276,13 @@ fn a_message_that_lies_about_its_length_is_refused_and_leaves_nothing_behind() {
     let cell = Arc::new(CallCell::default());
     cell.lock().room = 100;
     assert!(cell.send(&Raw::from(b"before".to_vec()), Compress::Default, usize::MAX).is_ok());
-    for (announced, encoded) in [(5, 4), (5, 6), (0, 1), (1, 0)] {
+    for (announced, encoded) in [(5, 4), (5, 6), (0, 1), (1, 0), (20_000, 19_999), (20_000, 20_001)] {
         let refused = cell
             .send(&Faulty { announced, encoded, panics: false }, Compress::Default, usize::MAX)
             .unwrap_err();
         assert_eq!(refused.code(), Code::Internal);
     }
-    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before");
+    assert_eq!(cell.lock().outbound.as_slice(), b"\0\0\0\0\x06before");
 }
 
 #[test]
@@ -289,10 +290,42 @@ fn rule_4_a_message_that_panics_while_it_is_encoded_takes_no_other_with_it() {
     let cell = Arc::new(CallCell::default());
     cell.lock().room = 100;
     assert!(cell.send(&Raw::from(b"before".to_vec()), Compress::Default, usize::MAX).is_ok());
-    let faulty = Faulty { announced: 5, encoded: 3, panics: true };
-    assert!(catch_unwind(AssertUnwindSafe(|| cell.send(&faulty, Compress::Default, usize::MAX))).is_err());
+    for announced in [5, 20_000] {
+        let faulty = Faulty { announced, encoded: 3, panics: true };
+        let sent = catch_unwind(AssertUnwindSafe(|| cell.send(&faulty, Compress::Default, usize::MAX)));
+        assert!(sent.is_err());
+    }
     assert!(cell.send(&Raw::from(b"behind".to_vec()), Compress::Default, usize::MAX).is_ok());
-    assert_eq!(cell.lock().outbound, b"\0\0\0\0\x06before\0\0\0\0\x06behind");
+    assert_eq!(cell.lock().outbound.as_slice(), b"\0\0\0\0\x06before\0\0\0\0\x06behind");
+}
+
+/// Memory of a user that looks whether the watched cell is locked when it is dropped.
+struct NosyMemory(Vec<u8>);
+
+impl AsRef<[u8]> for NosyMemory {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for NosyMemory {
+    fn drop(&mut self) {
+        Nosy::look();
+    }
+}
+
+#[test]
+fn rule_1_memory_of_a_user_is_dropped_without_the_lock() {
+    let cell = Arc::new(CallCell::default());
+    cell.lock().room = 100;
+    WATCHED.set(Arc::downgrade(&cell));
+    let message = Raw(bytes::Bytes::from_owner(NosyMemory(vec![7; 20_000])));
+    assert!(cell.send(&message, Compress::Default, usize::MAX).is_ok());
+    drop(message);
+    let mut parts = 0;
+    drop(cell.with_outbound(cell.lock(), |outbound| parts = outbound.parts().count()));
+    assert!(parts > 1 && cell.lock().outbound.is_empty());
+    WATCHED.take();
 }
 
 #[test]
