@@ -19,7 +19,8 @@ use crate::client::{ChannelSpec, Connections, PendingCall, Place};
 use crate::counts::Counts;
 use crate::error::ServerError;
 use crate::peer::Peer;
-use crate::server::endpoint::ServerEndpoint;
+use crate::rest::{Napping, Shelf};
+use crate::server::endpoint::{ServerEndpoint, ServerKin};
 use crate::server::{
     Arrival, PlacedCall, PlacedCalls, Placement, Placer, Router, Seat, ServerShared, ServerSlot, ServerSlots,
 };
@@ -73,7 +74,11 @@ pub(crate) struct RoofHost {
 
 impl RoofHost {
     pub(crate) fn new(core: &Core) -> Self {
-        Self { mailbox: core.mailbox(), channels: Connections::default(), servers: ServerSlots::default() }
+        Self {
+            mailbox: core.mailbox(),
+            channels: Connections::new(core.mailbox()),
+            servers: ServerSlots::default(),
+        }
     }
 
     /// Makes this reactor serve `shared`; one of its reactors has the listener.
@@ -92,15 +97,16 @@ impl RoofHost {
         if shared.placement != Placement::Connection {
             router.placer = Some(Placer::new(shared.clone(), core.mailbox()));
         }
-        let router = Rc::new(RefCell::new(router));
         let listeners = listeners.into_iter().map(|listener| core.listen(listener)).collect::<Result<_, _>>();
         let listeners = listeners.map_err(|error| ServerError::io("cannot listen", error))?;
         let connections = Arc::new(AtomicUsize::new(0));
+        let router = Rc::new(RefCell::new(router));
+        let kin = ServerKin { shared: shared.clone(), routes, router: router.clone() };
         self.servers.insert(ServerSlot {
             shared: shared.clone(),
             placed: PlacedCalls::new(shared.id, core.mailbox(), router.clone()),
             router,
-            routes,
+            shelf: Rc::new(Shelf::new(kin)),
             listeners,
             connections: connections.clone(),
             owns_reactor,
@@ -129,8 +135,12 @@ impl RoofHost {
         counts += self.channels.counts() + self.servers.counts();
         for key in core.keys() {
             counts += match core.transport(key) {
-                Some(RoofTransport::Client(wire)) => wire.endpoint().counts(),
-                Some(RoofTransport::Server(wire)) => wire.endpoint().counts(),
+                Some(RoofTransport::Client(wire)) => {
+                    wire.endpoint().awake().map_or_else(Counts::default, ClientEndpoint::counts)
+                }
+                Some(RoofTransport::Server(wire)) => {
+                    wire.endpoint().awake().map_or_else(Counts::default, ServerEndpoint::counts)
+                }
                 None => Counts::default(),
             };
         }
@@ -148,17 +158,15 @@ impl RoofHost {
         server: u64,
         peer: Peer,
     ) -> Option<impl FnOnce(ConnectionHandle) -> RoofTransport + use<>> {
-        let slot = self.servers.get(server).filter(|slot| !slot.closing)?;
-        let (config, routes, router) = (slot.shared.config.clone(), slot.routes.clone(), slot.router.clone());
-        let door = slot.shared.door.clone().filter(|door| door.is_for_requests());
+        let shelf = self.servers.get(server).filter(|slot| !slot.closing)?.shelf.clone();
         // In-process bytes never leave the process: there is nothing to secure.
         let wiring = match peer.remote() {
-            Some(_) => slot.shared.security.wiring(),
+            Some(_) => shelf.kin.shared.security.wiring(),
             None => Wiring::Plain,
         };
         Some(move |handle| {
-            let endpoint = ServerEndpoint::new(config, routes, router, handle, peer, server);
-            RoofTransport::Server(wiring.wire(endpoint.behind(door)))
+            let end = ServerEndpoint::of(&shelf.kin, handle, peer);
+            RoofTransport::Server(wiring.wire(Napping::new(shelf, end)))
         })
     }
 
@@ -241,7 +249,7 @@ fn connections_of(core: &mut Core, server: u64) -> Vec<ConnectionKey> {
     core.keys()
         .into_iter()
         .filter(|key| match core.transport(*key) {
-            Some(RoofTransport::Server(wire)) => wire.endpoint().server() == server,
+            Some(RoofTransport::Server(wire)) => wire.endpoint().kin().shared.id == server,
             _ => false,
         })
         .collect()
@@ -304,9 +312,9 @@ impl Host for RoofHost {
                 self.channels.on_closed(core, connection, endpoint, &closed);
             }
             RoofTransport::Server(wire) => {
-                let (endpoint, closed) = (wire.endpoint(), wire.explain(closed));
-                trace::closed("server", Some(endpoint.peer()), &closed.text);
-                self.uncount(core, endpoint.server());
+                let (end, closed) = (wire.endpoint(), wire.explain(closed));
+                trace::closed("server", end.peer(), &closed.text);
+                self.uncount(core, end.kin().shared.id);
             }
         }
     }
@@ -327,8 +335,8 @@ impl Drop for RoofHost {
 
 /// A connection of either kind.
 pub(crate) enum RoofTransport {
-    Client(Wire<ClientEndpoint>),
-    Server(Wire<ServerEndpoint>),
+    Client(Wire<Napping<ClientEndpoint>>),
+    Server(Wire<Napping<ServerEndpoint>>),
 }
 
 /// What a connection of either kind can be told.

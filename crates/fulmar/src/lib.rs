@@ -75,6 +75,7 @@ mod random;
 mod rare;
 mod request;
 mod response;
+mod rest;
 pub mod rpc;
 mod server;
 #[cfg(feature = "_tls")]

@@ -469,6 +469,11 @@ impl Calls {
         of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<Box<MetadataMap>>()
     }
 
+    /// Bytes of memory held by maps that wait for the next calls.
+    pub(crate) fn spare_memory(&self) -> usize {
+        self.spare_bytes + self.spare.capacity() * size_of::<MetadataMap>()
+    }
+
     /// The most that maps which wait for the next calls come to, with so many calls at once.
     pub(crate) fn spare_memory_max(calls: usize) -> usize {
         // Two for each call, in a vector that grows to twice what it needs.

@@ -46,20 +46,20 @@ pub struct ClientIdentity {
 /// only, any number of [`Event::Message`], and once [`Event::Finished`] with the status, whatever ended the call, unless
 /// that was [`cancel`](Self::cancel).
 pub struct Client {
-    end: End,
-    identity: ClientIdentity,
-    user_agent: String,
-    content_type: String,
-    quoted_body_bytes_max: usize,
+    pub(crate) end: End,
+    pub(crate) identity: ClientIdentity,
+    pub(crate) user_agent: String,
+    pub(crate) content_type: String,
+    pub(crate) quoted_body_bytes_max: usize,
     /// The value of `grpc-timeout`, in memory that is used again.
-    timeout: Vec<u8>,
-    templates: Templates,
+    pub(crate) timeout: Vec<u8>,
+    pub(crate) templates: Templates,
     /// What the headers and trailers of answers say.
-    readings: Readings<Answer>,
+    pub(crate) readings: Readings<Answer>,
     /// The call reported as finished last, which answers until the next event.
-    finished: Option<CallKey>,
-    ready: bool,
-    going_away: Option<GoingAway>,
+    pub(crate) finished: Option<CallKey>,
+    pub(crate) ready: bool,
+    pub(crate) going_away: Option<GoingAway>,
 }
 
 /// What a server said when it announced that it takes no more calls.
@@ -281,8 +281,18 @@ impl Client {
 
 /// The content-type of messages in this format.
 fn content_type(subtype: &str) -> String {
+    let mut content_type = String::new();
+    write_content_type(subtype, &mut content_type);
+    content_type
+}
+
+pub(crate) fn write_content_type(subtype: &str, into: &mut String) {
+    into.push_str("application/grpc");
     // Short for what every peer understands, and most send.
-    if subtype == "proto" { "application/grpc".to_owned() } else { format!("application/grpc+{subtype}") }
+    if subtype != "proto" {
+        into.push('+');
+        into.push_str(subtype);
+    }
 }
 
 fn deadline_exceeded() -> Status {

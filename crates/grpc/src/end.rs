@@ -88,6 +88,14 @@ impl End {
         }
     }
 
+    /// Takes over the limits of another configuration.
+    pub(crate) fn set_limits(&mut self, config: &Config) {
+        self.held = Held::new(config);
+        self.receive_message_bytes_max = config.receive_message_bytes_max;
+        self.send_message_bytes_max = config.send_message_bytes_max;
+        self.encodings = config.encodings.clone();
+    }
+
     /// Takes in a DATA frame that is one plain message, as most are: the call that gets it, and the message. `None`, and nothing done,
     /// if it is anything else.
     #[inline]

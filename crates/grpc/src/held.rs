@@ -59,6 +59,13 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Whether there is nothing to come back to.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        !self.withheld && self.look_at.is_none() && !self.sheds
+    }
+}
+
 impl End {
     /// Whether more is held than should be.
     #[inline]

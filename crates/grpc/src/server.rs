@@ -38,19 +38,19 @@ mod receive;
 /// (RST_STREAM(CANCEL), as `PROTOCOL-HTTP2.md` asks), by a fault in what the client sent, which the engine answers, or
 /// by the end of the connection. Whatever runs for the call is to be stopped then.
 pub struct Server {
-    end: End,
-    routes: Arc<Routes>,
+    pub(crate) end: End,
+    pub(crate) routes: Arc<Routes>,
     /// The message format that requests may name.
-    content_subtype: Cow<'static, str>,
-    status_text: StatusText,
+    pub(crate) content_subtype: Cow<'static, str>,
+    pub(crate) status_text: StatusText,
     /// Of the call reported as finished last.
-    ending: Ending,
-    admit: Option<Admit>,
-    response_head: Template,
+    pub(crate) ending: Ending,
+    pub(crate) admit: Option<Admit>,
+    pub(crate) response_head: Template,
     /// The trailers of an answer that ended well, without more.
-    ok: Template,
+    pub(crate) ok: Template,
     /// What the headers of requests say.
-    readings: Readings<Request>,
+    pub(crate) readings: Readings<Request>,
 }
 
 impl Server {

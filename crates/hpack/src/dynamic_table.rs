@@ -2,7 +2,7 @@ use crate::{FIELD_OVERHEAD_BYTES, TABLE_BYTES_MAX};
 use std::collections::VecDeque;
 
 /// Bytes that the first entry of a table takes memory for.
-const CAPACITY_MIN: usize = 256;
+const CAPACITY_MIN: usize = 64;
 
 /// A dynamic table (RFC 7541 §2.3.2): a ring of bytes with the names and values, oldest first, and a ring of their lengths.
 ///

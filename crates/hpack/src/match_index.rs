@@ -40,7 +40,7 @@ struct Link {
 }
 
 /// Buckets that the first entry takes memory for.
-const BUCKETS_MIN: usize = 16;
+const BUCKETS_MIN: usize = 4;
 
 /// Entries that a search looks at before it gives up: a peer that makes hashes collide costs compression, not time.
 const SEARCH_STEPS_MAX: u32 = 16;

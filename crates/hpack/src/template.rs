@@ -30,6 +30,12 @@ impl Template {
         *self.list_bytes.get_or_insert_with(measure)
     }
 
+    /// Forgets what was encoded, and keeps the memory: for another encoder, or another list.
+    pub fn forget(&mut self) {
+        self.bytes.clear();
+        (self.version, self.list_bytes) = (0, None);
+    }
+
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()

@@ -117,7 +117,14 @@ impl KnownSections {
         (slot.hash, slot.kind, slot.version, slot.serial) = (hash, kind, version, self.serial);
     }
 
-    /// Forgets all of it.
+    /// Knows no section any more, and keeps the memory for those of another connection. Serials go on.
+    pub(crate) fn forget(&mut self) {
+        // No version of a decoder's table.
+        self.slots.iter_mut().for_each(|slot| slot.version = 0);
+        self.seen = Default::default();
+    }
+
+    /// Forgets all of it, and gives the memory back.
     pub(crate) fn clear(&mut self) {
         self.slots = Vec::new();
     }

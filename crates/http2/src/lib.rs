@@ -101,7 +101,7 @@ mod validate;
 mod waiting;
 
 pub use config::Config;
-pub use connection::{Connection, Role, Sent};
+pub use connection::{Connection, Resting, Role, Sent};
 pub use error::{Error, ErrorCode, OpenError, Reach, SendError};
 pub use event::Event;
 pub use fulmar_hpack::{Field, Fields, Indexing, Template};

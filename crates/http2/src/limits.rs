@@ -62,14 +62,23 @@ impl Budget {
         self.left = self.max;
     }
 
+    /// Whether everything has come back by now, or nothing was used.
+    fn is_full_at(&self, now: Instant, refill: Duration) -> bool {
+        self.left == self.max || self.came_back(now, refill) >= u128::from(self.max - self.left)
+    }
+
     /// What has come back since the last time, in proportion to the time that a whole budget takes.
     fn refill(&mut self, now: Instant, refill: Duration) {
-        let passed = now.saturating_duration_since(self.refilled).as_nanos();
-        let back = passed.saturating_mul(u128::from(self.max)) / refill.as_nanos().max(1);
+        let back = self.came_back(now, refill);
         if back > 0 {
             self.refilled = now;
             self.earn(u32::try_from(back).unwrap_or(u32::MAX));
         }
+    }
+
+    fn came_back(&self, now: Instant, refill: Duration) -> u128 {
+        let passed = now.saturating_duration_since(self.refilled).as_nanos();
+        passed.saturating_mul(u128::from(self.max)) / refill.as_nanos().max(1)
     }
 }
 
@@ -115,6 +124,51 @@ impl Budgets {
             ),
             refill: Duration::from_millis(u64::from(config.budget_refill_ms)),
         }
+    }
+
+    /// Whether all of them are full by now.
+    pub(crate) fn are_full(&self, now: Instant) -> bool {
+        self.all().iter().all(|budget| budget.is_full_at(now, self.refill))
+    }
+
+    /// Fills all of them.
+    pub(crate) fn fill(&mut self) {
+        let Self {
+            resets_received,
+            resets_provoked,
+            pings,
+            settings,
+            empty_data,
+            tiny_data,
+            window_updates,
+            ignored_frames,
+            refill: _,
+        } = self;
+        for budget in [
+            resets_received,
+            resets_provoked,
+            pings,
+            settings,
+            empty_data,
+            tiny_data,
+            window_updates,
+            ignored_frames,
+        ] {
+            budget.fill();
+        }
+    }
+
+    fn all(&self) -> [&Budget; 8] {
+        [
+            &self.resets_received,
+            &self.resets_provoked,
+            &self.pings,
+            &self.settings,
+            &self.empty_data,
+            &self.tiny_data,
+            &self.window_updates,
+            &self.ignored_frames,
+        ]
     }
 
     /// A stream was opened and taken.
@@ -183,6 +237,18 @@ mod tests {
             budget.spend(later, REFILL).unwrap();
         }
         assert!(budget.spend(later, REFILL).is_err());
+    }
+
+    #[test]
+    fn a_budget_is_full_when_what_was_used_has_come_back_in_proportion_to_the_time() {
+        let start = Instant::from_nanos(1_000_000_000_000);
+        let mut budget = Budget::new(10, "");
+        assert!(budget.is_full_at(Instant::ZERO, REFILL));
+        for _ in 0..3 {
+            budget.spend(start, REFILL).unwrap();
+        }
+        assert!(!budget.is_full_at(start + Duration::from_millis(2_999), REFILL));
+        assert!(budget.is_full_at(start + Duration::from_secs(3), REFILL));
     }
 
     #[test]

@@ -83,6 +83,11 @@ impl Timers {
         self.deadlines[timer as usize]
     }
 
+    /// Whether no timer but these is set.
+    pub(crate) fn runs_none_but(&self, timers: &[Timer]) -> bool {
+        Timer::ALL.into_iter().all(|timer| timers.contains(&timer) || !self.runs(timer))
+    }
+
     /// The earliest deadline.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
@@ -107,7 +112,12 @@ mod tests {
     fn the_earliest_deadline_is_next_and_only_expired_timers_are_taken() {
         let mut timers = Timers::default();
         assert_eq!(timers.next(), None);
+        assert!(timers.runs_none_but(&[]));
         timers.set(Timer::SettingsAck, Instant::from_nanos(20));
+        assert!(
+            timers.runs_none_but(&[Timer::SettingsAck, Timer::Age])
+                && !timers.runs_none_but(&[Timer::Shrink])
+        );
         timers.set(Timer::Preface, Instant::from_nanos(10));
         assert_eq!(timers.next(), Some(Instant::from_nanos(10)));
         assert_eq!(timers.take_expired(Instant::from_nanos(9)), None);

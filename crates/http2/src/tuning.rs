@@ -69,6 +69,16 @@ struct Probe {
     connection_bytes: u64,
 }
 
+/// What a tuner has found out about a path.
+#[derive(Debug)]
+pub(crate) struct Learnt {
+    stream_bytes: u32,
+    number: u32,
+    round_trip: Option<Duration>,
+    stream_rate: Rate,
+    connection_rate: Rate,
+}
+
 /// How fast a window is used.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Pace {
@@ -124,6 +134,33 @@ impl Tuner {
             connection_pace: Pace::new(Instant::ZERO),
             stream_rate: Rate::default(),
             connection_rate: Rate::default(),
+        }
+    }
+
+    /// Whether an answer is awaited.
+    pub(crate) const fn is_probing(&self) -> bool {
+        matches!(self.state, State::Probing(_))
+    }
+
+    /// What there is to know about the path.
+    pub(crate) const fn learnt(&self) -> Learnt {
+        Learnt {
+            stream_bytes: self.stream_bytes,
+            number: self.number,
+            round_trip: self.round_trip,
+            stream_rate: self.stream_rate,
+            connection_rate: self.connection_rate,
+        }
+    }
+
+    /// A tuner that knows this about its path, and waits for nothing.
+    pub(crate) fn with(learnt: &Learnt, bytes_max: u32) -> Self {
+        Self {
+            number: learnt.number,
+            round_trip: learnt.round_trip,
+            stream_rate: learnt.stream_rate,
+            connection_rate: learnt.connection_rate,
+            ..Self::new(learnt.stream_bytes, bytes_max)
         }
     }
 

@@ -306,11 +306,11 @@ impl Channel {
         connect: impl FnOnce(Box<dyn FnOnce() -> Wire<ClientEndpoint>>) -> io::Result<Connection>,
     ) -> Result<Connection, String> {
         // The time is watched here: an endpoint that fails takes its leave of the peer, which takes time of its own.
-        let (no_doors, for_ever) = (Box::new(|_| None), Instant::from_nanos(u64::MAX));
+        let for_ever = Instant::from_nanos(u64::MAX);
         let (spec, wiring) = (self.spec.clone(), self.spec.security().wiring(for_ever));
         let make = move || {
             let not_processed = Return::Kept(VecDeque::new());
-            wiring.wire(ClientEndpoint::new(spec, no_doors, not_processed, for_ever))
+            wiring.wire(ClientEndpoint::new(spec, None, not_processed, for_ever))
         };
         let mut connection = connect(Box::new(make)).map_err(|error| error.to_string())?;
         while !connection.transport().endpoint_mut().is_ready() {

@@ -18,5 +18,5 @@ pub(crate) use inbound::Inbound;
 pub(crate) use outbound::Outbound;
 pub use replies::Replies;
 pub use requests::{Duplex, Requests, Upload};
-pub(crate) use shelf::CellShelf;
+pub(crate) use shelf::{CellShelf, ChannelCells};
 pub use streaming::Streaming;

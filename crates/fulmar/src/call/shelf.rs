@@ -1,10 +1,11 @@
 //! Cells that wait for their next calls.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use super::CallCell;
+use crate::lock;
 
 /// How many cells one shelf keeps: more than a connection has streams by default.
 const CELLS_MAX: usize = 2_048;
@@ -102,9 +103,78 @@ impl CellShelf {
     }
 }
 
+/// The cells of a channel, on a shelf that serves others while the channel rests.
+#[derive(Default)]
+pub(crate) struct ChannelCells {
+    shelf: Mutex<Option<Box<CellShelf>>>,
+}
+
+/// The shelves of channels that rest, for those whose next call begins. A channel may rest for the first time long after its first
+/// call: that must not allocate.
+#[allow(clippy::vec_box, reason = "channels take the box itself: no memory is moved, none is allocated")]
+static IDLE_SHELVES: LazyLock<Mutex<Vec<Box<CellShelf>>>> =
+    LazyLock::new(|| Mutex::new(Vec::with_capacity(IDLE_SHELVES_MAX)));
+
+/// How many of them are kept, and how many cells and bytes one may have.
+const IDLE_SHELVES_MAX: usize = 64;
+const IDLE_CELLS_MAX: usize = 16;
+const IDLE_BYTES_MAX: usize = 64 * 1024;
+
+impl ChannelCells {
+    /// A cell that only the caller holds.
+    pub(crate) fn take(&self) -> Arc<CallCell> {
+        let mut shelf = lock(&self.shelf);
+        shelf.get_or_insert_with(|| lock(&IDLE_SHELVES).pop().unwrap_or_default()).take()
+    }
+
+    /// As [`CellShelf::keep`].
+    pub(crate) fn keep(&self, cell: Arc<CallCell>, bytes: Option<usize>) {
+        if let Some(shelf) = &mut *lock(&self.shelf) {
+            shelf.keep(cell, bytes);
+        }
+    }
+
+    /// How many cells are with calls or with their handles.
+    pub(crate) fn in_use(&self) -> usize {
+        lock(&self.shelf).as_mut().map_or(0, |shelf| shelf.in_use())
+    }
+
+    /// Gives the shelf away, with the cells that wait there, unless some are in use.
+    pub(crate) fn rest(&self) {
+        let mut shelf = lock(&self.shelf);
+        let Some(idle) = shelf.take_if(|shelf| shelf.in_use() == 0) else { return };
+        drop(shelf);
+        let mut shelves = lock(&IDLE_SHELVES);
+        let is_small = idle.cells.len() <= IDLE_CELLS_MAX && idle.bytes <= IDLE_BYTES_MAX;
+        if is_small && shelves.len() < IDLE_SHELVES_MAX {
+            shelves.push(idle);
+        } else {
+            drop(shelves);
+            drop(idle);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_channel_at_rest_has_no_shelf_and_one_with_a_cell_in_use_does_not_rest() {
+        let cells = ChannelCells::default();
+        assert_eq!(cells.in_use(), 0);
+        let mut cell = cells.take();
+        cells.rest();
+        assert_eq!(cells.in_use(), 1);
+        let bytes = CallCell::recycle(&mut cell);
+        cells.keep(cell, bytes);
+        cells.rest();
+        assert!(lock(&cells.shelf).is_none());
+        let cell = cells.take();
+        assert_eq!(cells.in_use(), 1, "whichever shelf it has got");
+        drop(cell);
+        assert_eq!(cells.in_use(), 0);
+    }
 
     #[test]
     fn a_cell_comes_back_and_one_that_somebody_else_holds_does_not() {

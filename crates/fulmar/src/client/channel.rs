@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fulmar_grpc::Status;
@@ -14,7 +14,7 @@ use super::lives::Lives;
 use super::resolve::{Resolve, resolver_of};
 use super::target::Target;
 use super::{ClientReactor, PendingCall};
-use crate::call::{CallCell, CellShelf};
+use crate::call::{CallCell, ChannelCells};
 use crate::counts::ChannelCounts;
 use crate::error::ConnectError;
 use crate::host::{self, Letter};
@@ -59,7 +59,6 @@ pub struct Channel {
 /// Shared by the clones of a channel.
 pub(crate) struct ChannelInner {
     pub(crate) spec: Arc<ChannelSpec>,
-    cells: Mutex<CellShelf>,
     shelf: Arc<MetadataShelf>,
     home: Home,
 }
@@ -83,6 +82,8 @@ pub(crate) struct ChannelSpec {
     keepalive_ms: AtomicU64,
     /// The reactors that know the channel, to be told of its end; None after it.
     visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
+    /// The cells of its calls.
+    pub(crate) cells: ChannelCells,
 }
 
 /// Where the server is.
@@ -95,7 +96,8 @@ pub(crate) enum Place {
 /// Settings of a channel.
 #[derive(Clone, Debug)]
 pub(crate) struct ChannelConfig {
-    pub(crate) grpc: fulmar_grpc::Config,
+    /// One for all channels that have the default.
+    pub(crate) grpc: Arc<fulmar_grpc::Config>,
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waiting_calls_max: usize,
@@ -107,6 +109,11 @@ pub(crate) struct ChannelConfig {
 }
 
 impl ChannelConfig {
+    /// The settings of the engine, to be changed.
+    fn grpc(&mut self) -> &mut fulmar_grpc::Config {
+        Arc::make_mut(&mut self.grpc)
+    }
+
     /// What turns the name of the endpoint into addresses.
     pub(crate) fn resolver(&self) -> &Resolver {
         match &self.resolver {
@@ -152,7 +159,6 @@ impl Channel {
         Self {
             inner: Arc::new(ChannelInner {
                 spec,
-                cells: Mutex::default(),
                 shelf: Arc::default(),
                 home: reactor.map_or_else(|| Home::Shared(Mutex::default()), Home::Given),
             }),
@@ -195,7 +201,7 @@ impl Channel {
     /// How much the callers of this channel and of its clones have in use. The reactors under it have [counts](crate::Counts) of
     /// their own.
     pub fn counts(&self) -> ChannelCounts {
-        ChannelCounts { cells: lock(&self.inner.cells).in_use(), metadata_maps: self.inner.shelf.in_use() }
+        ChannelCounts { cells: self.inner.spec.cells.in_use(), metadata_maps: self.inner.shelf.in_use() }
     }
 
     /// Hands a call to the reactor that has, or makes, a connection for it.
@@ -219,13 +225,13 @@ impl Channel {
 
     /// A fresh cell that only the caller holds.
     pub(crate) fn take_cell(&self) -> Arc<CallCell> {
-        lock(&self.inner.cells).take()
+        self.inner.spec.cells.take()
     }
 
     /// Keeps a cell for another call.
     pub(crate) fn give_cell(&self, mut cell: Arc<CallCell>) {
         let bytes = CallCell::recycle(&mut cell);
-        lock(&self.inner.cells).keep(cell, bytes);
+        self.inner.spec.cells.keep(cell, bytes);
     }
 
     pub(crate) fn shelf(&self) -> &Arc<MetadataShelf> {
@@ -297,12 +303,13 @@ impl ChannelSpec {
             press,
             keepalive_ms: AtomicU64::new(0),
             visited: Mutex::new(Some(Vec::new())),
+            cells: ChannelCells::default(),
         }
     }
 
     /// Settings for the next connection.
     pub(crate) fn connection_config(&self) -> fulmar_grpc::Config {
-        let mut config = self.config.grpc.clone();
+        let mut config = fulmar_grpc::Config::clone(&self.config.grpc);
         self.config.lives.write_to(&mut config.http2);
         if let Some(keepalive) = &mut config.http2.keepalive {
             let slowed = Duration::from_millis(self.keepalive_ms.load(Ordering::Relaxed));
@@ -330,6 +337,10 @@ impl ChannelSpec {
     pub(crate) fn visit(&self, mailbox: Mailbox<Letter>) -> bool {
         match &mut *lock(&self.visited) {
             Some(visited) => {
+                if visited.is_empty() {
+                    // Most channels know one reactor only, and a vector begins with room for four.
+                    visited.reserve_exact(1);
+                }
                 visited.push(mailbox);
                 true
             }
@@ -388,10 +399,16 @@ impl Place {
     }
 }
 
+/// The default settings of the engine, which the channels that have them share.
+fn default_config() -> Arc<fulmar_grpc::Config> {
+    static DEFAULT: OnceLock<Arc<fulmar_grpc::Config>> = OnceLock::new();
+    DEFAULT.get_or_init(Arc::default).clone()
+}
+
 impl Default for ChannelConfig {
     fn default() -> Self {
         Self {
-            grpc: fulmar_grpc::Config::default(),
+            grpc: default_config(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
             waiting_calls_max: WAITING_CALLS_MAX,
@@ -459,14 +476,14 @@ impl ChannelBuilder {
     /// The longest message taken from the server, in bytes. 4 MiB by default; a longer one fails its call with
     /// `RESOURCE_EXHAUSTED`.
     pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc.receive_message_bytes_max = bytes;
+        self.config.grpc().receive_message_bytes_max = bytes;
         self
     }
 
     /// The longest message sent, in bytes. Unlimited by default; a longer one fails its call with `RESOURCE_EXHAUSTED`, and
     /// nothing is sent.
     pub fn send_message_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc.send_message_bytes_max = bytes;
+        self.config.grpc().send_message_bytes_max = bytes;
         self
     }
 
@@ -474,7 +491,7 @@ impl ChannelBuilder {
     /// the server may go on with one message only, the one that is unfinished longest; what is under way may still
     /// arrive, but above this and one message of the largest size, the call that holds most fails with `RESOURCE_EXHAUSTED`.
     pub fn held_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc.held_bytes_max = bytes;
+        self.config.grpc().held_bytes_max = bytes;
         self
     }
 
@@ -504,7 +521,7 @@ impl ChannelBuilder {
     ///     .send_compressed(Gzip::default());
     /// ```
     pub fn accept_compressed(mut self, encoding: impl Encoding) -> Self {
-        let accepted = self.config.grpc.encodings.accept(Arc::new(encoding));
+        let accepted = self.config.grpc().encodings.accept(Arc::new(encoding));
         self.fail(accepted);
         self
     }
@@ -513,7 +530,7 @@ impl ChannelBuilder {
     /// [says](crate::Request::set_compression) something else. The server must accept it: it answers `UNIMPLEMENTED` otherwise. Of
     /// several the first is taken; a request may name another one. None by default.
     pub fn send_compressed(mut self, encoding: impl Encoding) -> Self {
-        let sent = self.config.grpc.encodings.send(Arc::new(encoding));
+        let sent = self.config.grpc().encodings.send(Arc::new(encoding));
         self.fail(sent);
         self
     }
@@ -552,7 +569,7 @@ impl ChannelBuilder {
 
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
-        self.config.grpc.http2 = config;
+        self.config.grpc().http2 = config;
         self
     }
 
@@ -614,7 +631,8 @@ impl ChannelBuilder {
             return Err(ConnectError::new(&self.endpoint, reason));
         }
         if !name.is_empty() {
-            self.config.grpc.user_agent = format!("{name} {}", self.config.grpc.user_agent).into();
+            let agent = format!("{name} {}", self.config.grpc.user_agent);
+            self.config.grpc().user_agent = agent.into();
         }
         if let Some(reason) = self.failed {
             return Err(ConnectError::new(&self.endpoint, reason));

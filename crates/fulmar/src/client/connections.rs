@@ -5,6 +5,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Add;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::{ChannelSpec, PendingCall, Place, Return, WaitingCalls};
 use crate::counts::Counts;
 use crate::error::ConnectError;
 use crate::host::{Core, Letter, RoofCommand, RoofTransport};
+use crate::rest::{Napping, Shelf};
 
 /// How many connections in a row may end under a call that was not begun, before the call is given up. It never left this end, so
 /// that gRPC sets no limit (PROTOCOL "transparent retry"); this one keeps a server that accepts connections and ends them at once
@@ -27,14 +29,16 @@ use crate::host::{Core, Letter, RoofCommand, RoofTransport};
 const MOVES_MAX: u32 = 16;
 
 /// All channels that this reactor has seen, with their connections.
-#[derive(Default)]
 pub(crate) struct Connections {
     /// By the number of the channel. Each call looks here, and there are few: to hash costs more than to compare.
-    channels: BTreeMap<u64, ChannelState>,
+    channels: BTreeMap<u64, Box<ChannelState>>,
+    /// The bodies of connections that rest.
+    shelf: Rc<Shelf<ClientEndpoint>>,
 }
 
 struct ChannelState {
     spec: Arc<ChannelSpec>,
+    shelf: Rc<Shelf<ClientEndpoint>>,
     stage: Stage,
     /// Calls that wait for a connection.
     waiting: WaitingCalls,
@@ -58,12 +62,25 @@ enum Stage {
 }
 
 impl Connections {
+    /// Those of the reactor of this mailbox.
+    pub(crate) fn new(mailbox: Mailbox<Letter>) -> Self {
+        Self { channels: BTreeMap::new(), shelf: Rc::new(Shelf::new(mailbox)) }
+    }
+
+    /// How many bodies wait for connections.
+    #[cfg(test)]
+    pub(crate) fn bodies(&self) -> usize {
+        self.shelf.bodies()
+    }
+
     /// Gives a call to the channel's connection; makes one if there is none.
     pub(crate) fn start(&mut self, core: &mut Core, spec: &Arc<ChannelSpec>, pending: PendingCall) {
         let channel = match self.channels.entry(spec.id) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if !spec.visit(core.mailbox()) => return pending.end(dropped()),
-            Entry::Vacant(entry) => entry.insert(ChannelState::new(spec, core.mailbox())),
+            Entry::Vacant(entry) => {
+                entry.insert(Box::new(ChannelState::new(spec, core.mailbox(), self.shelf.clone())))
+            }
         };
         if pending.is_held() {
             channel.held.push_back(pending);
@@ -125,9 +142,10 @@ impl Connections {
         &mut self,
         core: &mut Core,
         key: ConnectionKey,
-        mut endpoint: ClientEndpoint,
+        mut endpoint: Napping<ClientEndpoint>,
         closed: &Closed,
     ) {
+        let endpoint = endpoint.wake();
         let id = endpoint.channel_id();
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let is_current = channel.stage == Stage::Dialing(key) || channel.stage == Stage::Open(key);
@@ -175,6 +193,7 @@ impl Connections {
     pub(crate) fn forget(&mut self, core: &mut Core, channel: u64) {
         let Some(mut channel) = self.channels.remove(&channel) else { return };
         channel.disarm(core);
+        self.shelf.forget(|body| body.channel_id() == channel.spec.id);
         if let Stage::Dialing(key) | Stage::Open(key) = channel.stage {
             let _ = core.command(key, RoofCommand::Client(Command::Retire));
         }
@@ -189,8 +208,7 @@ impl Connections {
 
     /// What waits for connections here.
     pub(crate) fn counts(&self) -> Counts {
-        let of = |channel: &ChannelState| channel.waiting.counts();
-        self.channels.values().map(of).fold(Counts::default(), Add::add)
+        self.channels.values().map(|channel| channel.waiting.counts()).fold(Counts::default(), Add::add)
     }
 
     /// The first deadline of a call of the channel that waits, if the channel's timer fires by then.
@@ -203,16 +221,17 @@ impl Connections {
 
     fn by_connection(&mut self, core: &mut Core, key: ConnectionKey) -> Option<&mut ChannelState> {
         let RoofTransport::Client(wire) = core.transport(key)? else { return None };
-        self.channels.get_mut(&wire.endpoint().channel_id())
+        self.channels.get_mut(&wire.endpoint().channel_id()).map(|channel| &mut **channel)
     }
 }
 
 impl ChannelState {
-    fn new(spec: &Arc<ChannelSpec>, mailbox: Mailbox<Letter>) -> Self {
+    fn new(spec: &Arc<ChannelSpec>, mailbox: Mailbox<Letter>, shelf: Rc<Shelf<ClientEndpoint>>) -> Self {
         let (calls_max, waker) =
             (spec.config.waiting_calls_max, Waker::from(Arc::new(Messenger { mailbox, channel: spec.id })));
         Self {
             spec: spec.clone(),
+            shelf,
             stage: Stage::Idle,
             waiting: WaitingCalls::new(calls_max, Some(waker.clone())),
             held: WaitingCalls::new(calls_max, Some(waker)),
@@ -336,12 +355,11 @@ impl ChannelState {
         core: &Core,
         ready_by: Instant,
     ) -> impl FnOnce(ConnectionHandle) -> RoofTransport + use<> {
-        let (spec, mailbox) = (self.spec.clone(), core.mailbox());
+        let (spec, shelf, mailbox) = (self.spec.clone(), self.shelf.clone(), core.mailbox());
         let wiring = spec.security().wiring(ready_by);
         move |handle| {
-            let make_door = Box::new(move |task| Some(handle.waker(task)));
-            let endpoint = ClientEndpoint::new(spec, make_door, Return::ByLetter(mailbox), ready_by);
-            RoofTransport::Client(wiring.wire(endpoint))
+            let endpoint = ClientEndpoint::new(spec, Some(handle), Return::ByLetter(mailbox), ready_by);
+            RoofTransport::Client(wiring.wire(Napping::new(shelf, endpoint)))
         }
     }
 
@@ -355,6 +373,8 @@ impl ChannelState {
                 pending.end(Status::unavailable("the connection was lost as soon as it was made"));
             }
         }
+        self.waiting.shrink();
+        self.held.shrink();
         self.arm(core);
     }
 }

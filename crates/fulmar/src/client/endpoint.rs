@@ -7,10 +7,13 @@ use std::time::Duration;
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Start, StartError, Status};
 use fulmar_http2::ErrorCode;
+use fulmar_reactor::ConnectionHandle;
 
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
 use crate::counts::Counts;
+
+mod resting;
 
 /// How often a call that no connection has processed is given to another one (PROTOCOL "transparent retry": once, wire rule 49).
 const ATTEMPTS_MAX: u32 = 2;
@@ -29,9 +32,10 @@ pub(crate) struct ClientEndpoint {
     calls: Vec<Option<Call>>,
     /// One for each index, made when the index is first used.
     doors: Vec<Option<Waker>>,
-    make_door: Box<dyn Fn(TaskId) -> Option<Waker> + Send>,
+    /// Makes the doors; None where the caller drives the connection itself.
+    handle: Option<ConnectionHandle>,
     /// Calls that wait for the server's SETTINGS or for a stream to become free.
-    waiting: Box<WaitingCalls>,
+    waiting: WaitingCalls,
     /// Where calls go that this connection could not have processed.
     not_processed: Return,
     /// The server's SETTINGS must arrive by then; None once they have.
@@ -57,10 +61,10 @@ pub(crate) enum Command {
 }
 
 impl ClientEndpoint {
-    /// `make_door` gives the waker of a call's slot; `ready_by` bounds the wait for the server's SETTINGS.
+    /// `handle` gives the wakers of calls' slots, where callers have to be heard; `ready_by` bounds the wait for the server's SETTINGS.
     pub(crate) fn new(
         spec: Arc<ChannelSpec>,
-        make_door: Box<dyn Fn(TaskId) -> Option<Waker> + Send>,
+        handle: Option<ConnectionHandle>,
         not_processed: Return,
         ready_by: Instant,
     ) -> Self {
@@ -68,15 +72,14 @@ impl ClientEndpoint {
         let keepalive_time = config.http2.keepalive.map(|keepalive| keepalive.time);
         let identity =
             ClientIdentity { scheme: spec.security().scheme().into(), authority: spec.authority().into() };
-        let waiting = WaitingCalls::new(spec.config.waiting_calls_max, make_door(QUEUE));
         Self {
             grpc: Client::new(config, identity),
             keepalive_time,
+            waiting: WaitingCalls::new(spec.config.waiting_calls_max, None),
             spec,
             calls: Vec::new(),
             doors: Vec::new(),
-            make_door,
-            waiting: Box::new(waiting),
+            handle,
             not_processed,
             ready_by: Some(ready_by),
             going_away: false,
@@ -145,10 +148,16 @@ impl ClientEndpoint {
         } else if pending.is_probe() && self.is_ready() {
             pending.end(Status::default());
         } else if self.ready_by.is_some() || !self.waiting.is_empty() {
-            self.waiting.push_back(pending);
+            self.wait(pending);
         } else if let Err(pending) = self.start_now(env, pending) {
-            self.waiting.push_back(pending);
+            self.wait(pending);
         }
+    }
+
+    fn wait(&mut self, pending: PendingCall) {
+        let handle = &self.handle;
+        self.waiting.hear_with(|| Some(handle.as_ref()?.waker(QUEUE)));
+        self.waiting.push_back(pending);
     }
 
     /// Begins a call. Gives it back when it must wait for a stream.
@@ -215,12 +224,17 @@ impl ClientEndpoint {
 
     /// Makes a place and a door for a call.
     fn reserve(&mut self, index: usize) {
+        if self.calls.capacity() == 0 {
+            // As a slab of one call: most connections never have two at a time.
+            self.calls.reserve_exact(index + 1);
+            self.doors.reserve_exact(index + 1);
+        }
         if self.calls.len() <= index {
             self.calls.resize_with(index + 1, || None);
             self.doors.resize_with(index + 1, || None);
         }
         if self.doors[index].is_none() {
-            self.doors[index] = (self.make_door)(TaskId(index as u64));
+            self.doors[index] = self.handle.as_ref().map(|handle| handle.waker(TaskId(index as u64)));
         }
     }
 

@@ -16,13 +16,19 @@ use crate::lock;
 const STALE_KEYS_MIN: usize = 64;
 
 /// A queue of calls in the order of their arrival, which calls leave in the middle when their deadline passes or their caller gives
-/// them up.
+/// them up. It has no memory until a call waits, nor after it has rested.
 pub(crate) struct WaitingCalls {
+    queue: Option<Box<Queue>>,
+    calls_max: usize,
+    /// Has [`let_leave`](Self::let_leave) called.
+    waker: Option<Waker>,
+}
+
+struct Queue {
     slots: Slab<Waiting>,
     /// May hold keys of calls that have left: at most as many as there are others, and a few.
     order: VecDeque<Key<Waiting>>,
     deadlines: DeadlineHeap<Key<Waiting>>,
-    calls_max: usize,
     given_up: Arc<GivenUp>,
     /// Memory for the next swap with what was given up.
     leaving: Vec<u64>,
@@ -59,55 +65,78 @@ impl WaitingCalls {
     /// A queue of at most so many calls. `waker` has [`let_leave`](Self::let_leave) called; without one, whoever has the queue does that
     /// when calls may have been given up.
     pub(crate) fn new(calls_max: usize, waker: Option<Waker>) -> Self {
-        Self {
-            slots: Slab::new(),
-            order: VecDeque::new(),
-            deadlines: DeadlineHeap::new(),
-            calls_max,
-            given_up: Arc::new(GivenUp { keys: Mutex::default(), waker }),
-            leaving: Vec::new(),
+        Self { queue: None, calls_max, waker }
+    }
+
+    pub(crate) fn set_calls_max(&mut self, calls_max: usize) {
+        self.calls_max = calls_max;
+    }
+
+    /// Takes the waker that `make` makes, unless there is one.
+    pub(crate) fn hear_with(&mut self, make: impl FnOnce() -> Option<Waker>) {
+        if self.waker.is_none() {
+            self.waker = make();
+        }
+    }
+
+    /// Gives the memory of an empty queue back, and forgets the waker.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() {
+            (self.queue, self.waker) = (None, None);
+        }
+    }
+
+    /// Gives the memory of an empty queue back.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.queue = None;
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.queue.as_ref().is_none_or(|queue| queue.slots.is_empty())
     }
 
     /// What waits here; calls that were given up and are about to leave do not count.
     pub(crate) fn counts(&self) -> Counts {
-        let cells = self.slots.iter().map(|(_, waiting)| waiting.pending.cell());
+        let slots = self.queue.iter().flat_map(|queue| queue.slots.iter());
+        let cells = slots.map(|(_, waiting)| waiting.pending.cell());
         let waiting_calls = cells.filter(|cell| !cell.lock().cancelled).count();
         Counts { waiting_calls, ..Counts::default() }
     }
 
     /// Appends a call; ends it with `RESOURCE_EXHAUSTED` where too many wait already. One that was given up does not get in.
     pub(crate) fn push_back(&mut self, pending: PendingCall) {
-        if self.slots.len() >= self.calls_max {
-            self.let_leave();
+        let calls_max = self.calls_max;
+        let queue = self.queue();
+        if queue.slots.len() >= calls_max {
+            queue.let_leave();
         }
-        if self.slots.len() >= self.calls_max {
+        if queue.slots.len() >= calls_max {
             return pending.end(Status::resource_exhausted(format!(
                 "{} calls wait for a connection or a stream already: waiting_calls_max",
-                self.slots.len()
+                queue.slots.len()
             )));
         }
-        if let Some(key) = self.insert(pending) {
-            self.order.push_back(key);
+        if let Some(key) = queue.insert(pending) {
+            queue.order.push_back(key);
         }
     }
 
     /// Puts back a call that was taken, as the next to be taken.
     pub(crate) fn push_front(&mut self, pending: PendingCall) {
-        if let Some(key) = self.insert(pending) {
-            self.order.push_front(key);
+        let queue = self.queue();
+        if let Some(key) = queue.insert(pending) {
+            queue.order.push_front(key);
         }
     }
 
     /// Takes the call that has waited longest.
     pub(crate) fn pop_front(&mut self) -> Option<PendingCall> {
+        let queue = self.queue.as_mut()?;
         loop {
-            let key = self.order.pop_front()?;
-            if let Some(pending) = self.remove(key) {
+            let key = queue.order.pop_front()?;
+            if let Some(pending) = queue.remove(key) {
                 return Some(pending);
             }
         }
@@ -115,23 +144,47 @@ impl WaitingCalls {
 
     /// The first deadline of a call that waits.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.queue.as_ref()?.deadlines.next()
     }
 
     /// Ends the calls whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some(key) = self.deadlines.pop_expired(now) {
-            if let Some(pending) = self.remove(key) {
+        let Some(queue) = &mut self.queue else { return };
+        while let Some(key) = queue.deadlines.pop_expired(now) {
+            if let Some(pending) = queue.remove(key) {
                 pending.end(Status::deadline_exceeded(
                     "the deadline passed while the call waited for a connection or a stream",
                 ));
             }
         }
-        self.compact();
+        queue.compact();
     }
 
     /// Lets the calls leave that were given up: their callers have heard.
     pub(crate) fn let_leave(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.let_leave();
+        }
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        let waker = &self.waker;
+        self.queue.get_or_insert_with(|| Box::new(Queue::new(waker.clone())))
+    }
+}
+
+impl Queue {
+    fn new(waker: Option<Waker>) -> Self {
+        Self {
+            slots: Slab::new(),
+            order: VecDeque::new(),
+            deadlines: DeadlineHeap::new(),
+            given_up: Arc::new(GivenUp { keys: Mutex::default(), waker }),
+            leaving: Vec::new(),
+        }
+    }
+
+    fn let_leave(&mut self) {
         let mut leaving = std::mem::take(&mut self.leaving);
         std::mem::swap(&mut leaving, &mut *lock(&self.given_up.keys));
         for key in leaving.drain(..) {
@@ -190,6 +243,10 @@ mod tests {
         let cell = Arc::new(CallCell::default());
         cell.lock().deadline = deadline.map(Instant::from_nanos);
         (cell.clone(), PendingCall::call(cell))
+    }
+
+    fn queue(waiting: &WaitingCalls) -> &Queue {
+        waiting.queue.as_deref().expect("something has waited")
     }
 
     fn code(cell: &CallCell) -> Option<Code> {
@@ -276,16 +333,16 @@ mod tests {
             assert_eq!(bell.0.load(Ordering::Relaxed), turn, "who has the queue hears of it");
             waiting.let_leave();
             assert_eq!(Arc::strong_count(&cell), 1, "the queue has let go");
-            assert_eq!((waiting.counts().waiting_calls, waiting.deadlines.len()), (99, 99));
+            assert_eq!((waiting.counts().waiting_calls, queue(&waiting).deadlines.len()), (99, 99));
             let (cell, pending) = call(Some(1_000));
             waiting.push_back(pending);
             cells.push_back(cell);
         }
-        assert!(waiting.order.len() <= 2 * 100 + STALE_KEYS_MIN);
+        assert!(queue(&waiting).order.len() <= 2 * 100 + STALE_KEYS_MIN);
         for cell in cells {
             assert!(Arc::ptr_eq(waiting.pop_front().unwrap().cell(), &cell));
         }
-        assert_eq!(waiting.deadlines.len(), 0);
+        assert_eq!(queue(&waiting).deadlines.len(), 0);
     }
 
     #[test]
@@ -299,7 +356,7 @@ mod tests {
             cell.abandon();
             assert_eq!(code(&cell), Some(Code::Cancelled), "and not refused for the limit");
         }
-        assert!(waiting.slots.len() <= 100 && waiting.order.len() <= 200 + STALE_KEYS_MIN);
+        assert!(queue(&waiting).slots.len() <= 100 && queue(&waiting).order.len() <= 200 + STALE_KEYS_MIN);
         assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &kept));
     }
 
@@ -309,7 +366,7 @@ mod tests {
         let (cell, pending) = call(Some(5));
         cell.abandon();
         waiting.push_back(pending);
-        assert!(waiting.is_empty() && waiting.order.is_empty() && waiting.next_deadline().is_none());
+        assert!(waiting.is_empty() && queue(&waiting).order.is_empty() && waiting.next_deadline().is_none());
 
         let (first, pending) = call(None);
         waiting.push_back(pending);
@@ -320,5 +377,23 @@ mod tests {
         drop(taken);
         waiting.let_leave();
         assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &second), "in the same slot");
+    }
+
+    #[test]
+    fn a_queue_has_memory_only_once_a_call_has_waited_and_until_it_rests() {
+        let mut waiting = WaitingCalls::new(10, None);
+        assert!(waiting.is_empty() && waiting.pop_front().is_none() && waiting.queue.is_none());
+        let (_cell, pending) = call(None);
+        waiting.push_back(pending);
+        waiting.rest();
+        assert!(!waiting.is_empty() && waiting.pop_front().is_some());
+        waiting.rest();
+        assert!(waiting.queue.is_none());
+        let (cell, pending) = call(Some(5));
+        waiting.push_back(pending);
+        waiting.expire(Instant::from_nanos(5));
+        assert_eq!(code(&cell), Some(Code::DeadlineExceeded));
+        waiting.shrink();
+        assert!(waiting.queue.is_none());
     }
 }

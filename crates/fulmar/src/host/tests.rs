@@ -7,6 +7,8 @@ use super::*;
 use crate::call::CallCell;
 use crate::{Channel, Server};
 
+mod resting;
+
 const LONG: Duration = Duration::from_secs(20);
 
 fn reactor() -> RoofReactor {
@@ -203,8 +205,12 @@ fn nothing_is_held_for_calls_that_were_given_up() {
     let connections = |reactor: &mut RoofReactor| {
         let core = reactor.core();
         core.keys().into_iter().fold((0, 0), |(ends, calls), key| match core.transport(key) {
-            Some(RoofTransport::Client(wire)) => (ends + 1, calls + wire.endpoint().calls()),
-            Some(RoofTransport::Server(wire)) => (ends + 1, calls + wire.endpoint().calls()),
+            Some(RoofTransport::Client(wire)) => {
+                (ends + 1, calls + wire.endpoint().awake().map_or(0, ClientEndpoint::calls))
+            }
+            Some(RoofTransport::Server(wire)) => {
+                (ends + 1, calls + wire.endpoint().awake().map_or(0, ServerEndpoint::calls))
+            }
             None => (ends, calls),
         })
     };

@@ -26,6 +26,10 @@ use crate::peer::Peer;
 use crate::random;
 use crate::trace::{CallSpan, Link, Polling};
 
+mod resting;
+
+pub(crate) use resting::ServerKin;
+
 /// A server's end of one connection.
 pub(crate) struct ServerEndpoint {
     grpc: fulmar_grpc::Server,
@@ -106,14 +110,6 @@ impl ServerEndpoint {
         }
         self.door = door;
         self
-    }
-
-    pub(crate) fn server(&self) -> u64 {
-        self.server
-    }
-
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
     }
 
     pub(crate) fn counts(&self) -> Counts {

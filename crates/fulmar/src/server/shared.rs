@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use fulmar_grpc::{Config, Routes, Status};
+use fulmar_grpc::{Config, Status};
 use fulmar_reactor::{ListenerKey, Mailbox, ReactorId, Socket, SocketOptions, TimerKey};
 
+use super::endpoint::ServerEndpoint;
 use super::router::{Router, Service};
 use super::{Door, PlacedCalls, Placement};
 use crate::counts::Counts;
@@ -19,6 +20,7 @@ use crate::host::Letter;
 use crate::intercept::Chain;
 use crate::lock;
 use crate::peer::Peer;
+use crate::rest::Shelf;
 use crate::trace;
 use crate::wire::ServerSecurity;
 
@@ -231,7 +233,8 @@ pub(crate) struct ServerSlots {
 pub(crate) struct ServerSlot {
     pub(crate) shared: Arc<ServerShared>,
     pub(crate) router: Rc<RefCell<Router>>,
-    pub(crate) routes: Arc<Routes>,
+    /// The bodies of connections that rest.
+    pub(crate) shelf: Rc<Shelf<ServerEndpoint>>,
     pub(crate) listeners: Vec<ListenerKey>,
     pub(crate) connections: Arc<AtomicUsize>,
     /// Calls of connections on other reactors.

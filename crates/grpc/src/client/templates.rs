@@ -77,6 +77,12 @@ impl Templates {
         self.methods.get_mut(method?).map(|kept| &mut kept.whole)
     }
 
+    /// Forgets what was encoded: the next requests are for another connection.
+    pub(crate) fn forget(&mut self) {
+        let methods = self.methods.iter_mut().flat_map(|kept| [&mut kept.head, &mut kept.whole]);
+        methods.chain([&mut self.other, &mut self.rest]).for_each(Template::forget);
+    }
+
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of = |kept: &Kept| kept.path.capacity() + kept.head.memory_bytes() + kept.whole.memory_bytes();

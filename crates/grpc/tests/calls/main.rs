@@ -15,4 +15,5 @@ mod kinds;
 mod memory;
 mod metadata;
 mod raw;
+mod resting;
 mod support;

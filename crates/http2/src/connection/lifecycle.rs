@@ -101,6 +101,10 @@ impl Pings {
         self.unanswered.push(payload);
     }
 
+    pub(super) fn are_answered(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
     /// Bytes of memory held besides the connection's own.
     pub(super) fn memory_bytes(&self) -> usize {
         if self.unanswered.spilled() { self.unanswered.capacity() * size_of::<[u8; 8]>() } else { 0 }
@@ -410,14 +414,6 @@ impl Connection {
             }
         }
         Some(stream)
-    }
-
-    /// Memory that serves nothing while no stream is open.
-    fn spare_memory(&self) -> usize {
-        self.streams.memory_bytes()
-            + self.events_memory()
-            + self.fields.memory_bytes()
-            + self.known.memory_bytes()
     }
 
     /// Gives memory back, unless streams have been opened meanwhile.

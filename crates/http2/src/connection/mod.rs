@@ -24,6 +24,7 @@ mod headers;
 mod lifecycle;
 mod pulse;
 mod receive;
+mod resting;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ mod usual;
 
 use headers::{HeaderBlock, TooLargeAnswer};
 use lifecycle::{Departure, Pings};
+pub use resting::Resting;
 pub use send::Sent;
 
 /// Which end of a connection (RFC 9113 §2.2).

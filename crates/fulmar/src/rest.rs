@@ -1,0 +1,222 @@
+//! Connections that rest: between its calls a connection keeps what only it knows, and lends the rest to others.
+//!
+//! The end of a connection is some thousand bytes, and all its lists keep room for the next calls. Of ten thousand connections most do
+//! nothing at a time. So an end that has been idle for a moment is taken apart: what only this connection knows stays with it, the
+//! rest, its body, goes to a [`Shelf`] of the reactor. What is poked next takes a body from there, with all the room that it needs:
+//! in steady state nothing is allocated.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use fulmar_base::{Closed, Endpoint, Env, Instant, TaskId};
+
+/// How long an end is idle before it rests: longer than the pauses of a connection in use, so that those are spared, and so short
+/// that when many connections come one after the other, few are awake at a time.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// How long an end waits that may not rest for something that passes with time, such as a budget that is not full.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How many bodies wait on a shelf at most.
+const BODIES_MAX: usize = 64;
+
+/// A body that holds more memory than this for calls to come is dropped: the next calls may be fewer.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// An end of a connection that can rest.
+pub(crate) trait Rests: Endpoint + Sized {
+    /// What only this connection knows.
+    type Resting;
+    /// What all ends on one shelf have in common.
+    type Kin;
+
+    /// Whether there is no call, so that it might rest.
+    fn is_idle(&self) -> bool;
+
+    /// Takes out what only this connection knows, if nothing is under way.
+    fn rest(&mut self, now: Instant) -> Option<Self::Resting>;
+
+    /// When the end that rests has to wake, if nothing happens before.
+    fn wakes_at(resting: &Self::Resting) -> Option<Instant>;
+
+    /// A new body for an end that rested.
+    fn body(kin: &Self::Kin, resting: &Self::Resting) -> Self;
+
+    /// Makes a body the end that rested.
+    fn resume(&mut self, kin: &Self::Kin, resting: Self::Resting);
+
+    /// Bytes of memory that serve nothing while it rests.
+    fn spare_memory(&self) -> usize;
+}
+
+/// Where the bodies of resting ends wait, for all connections of a reactor that are of one kind.
+pub(crate) struct Shelf<E: Rests> {
+    pub(crate) kin: E::Kin,
+    #[allow(clippy::vec_box, reason = "ends take the box itself: no memory is moved, none is allocated")]
+    bodies: RefCell<Vec<Box<E>>>,
+}
+
+impl<E: Rests> Shelf<E> {
+    pub(crate) fn new(kin: E::Kin) -> Self {
+        // A connection may rest for the first time long after it began: that must not allocate.
+        Self { kin, bodies: RefCell::new(Vec::with_capacity(BODIES_MAX)) }
+    }
+
+    fn take(&self, resting: E::Resting) -> Box<E> {
+        let body = self.bodies.borrow_mut().pop();
+        let mut body = body.unwrap_or_else(|| Box::new(E::body(&self.kin, &resting)));
+        body.resume(&self.kin, resting);
+        body
+    }
+
+    fn give(&self, body: Box<E>) {
+        let mut bodies = self.bodies.borrow_mut();
+        if bodies.len() < BODIES_MAX && body.spare_memory() <= SPARE_BYTES_MAX {
+            bodies.push(body);
+        }
+    }
+
+    /// How many bodies wait here.
+    #[cfg(test)]
+    pub(crate) fn bodies(&self) -> usize {
+        self.bodies.borrow().len()
+    }
+
+    /// Drops the bodies of which this is true.
+    pub(crate) fn forget(&self, is_over: impl Fn(&E) -> bool) {
+        self.bodies.borrow_mut().retain(|body| !is_over(body));
+    }
+
+    /// Puts a new end into the box of one that rests.
+    fn boxed(&self, end: E) -> Box<E> {
+        match self.bodies.borrow_mut().pop() {
+            Some(mut body) => {
+                *body = end;
+                body
+            }
+            None => Box::new(end),
+        }
+    }
+}
+
+/// An end of a connection, awake or at rest.
+pub(crate) struct Napping<E: Rests> {
+    /// None while it rests.
+    awake: Option<Box<E>>,
+    /// None while it is awake.
+    resting: Option<E::Resting>,
+    /// When it rests if nothing happens.
+    rests_at: Option<Instant>,
+    shelf: Rc<Shelf<E>>,
+}
+
+impl<E: Rests> Napping<E> {
+    pub(crate) fn new(shelf: Rc<Shelf<E>>, end: E) -> Self {
+        Self { awake: Some(shelf.boxed(end)), resting: None, rests_at: None, shelf }
+    }
+
+    /// The end, if it is awake.
+    pub(crate) fn awake(&self) -> Option<&E> {
+        self.awake.as_deref()
+    }
+
+    /// What there is of the end while it rests.
+    pub(crate) fn resting(&self) -> Option<&E::Resting> {
+        self.resting.as_ref()
+    }
+
+    pub(crate) fn kin(&self) -> &E::Kin {
+        &self.shelf.kin
+    }
+
+    /// The end, which wakes if it rests.
+    #[inline]
+    pub(crate) fn wake(&mut self) -> &mut E {
+        if self.awake.is_none() {
+            self.wake_up();
+        }
+        self.awake.as_deref_mut().expect("it is either awake or at rest")
+    }
+
+    #[cold]
+    fn wake_up(&mut self) {
+        self.awake = self.resting.take().map(|resting| self.shelf.take(resting));
+    }
+
+    #[cold]
+    fn rest(&mut self, now: Instant) {
+        let Some(mut body) = self.awake.take() else { return };
+        self.resting = body.rest(now);
+        if self.resting.is_some() {
+            self.rests_at = None;
+            self.shelf.give(body);
+        } else {
+            self.rests_at = Some(now + RETRY);
+            self.awake = Some(body);
+        }
+    }
+}
+
+impl<E: Rests> Endpoint for Napping<E> {
+    type Command = E::Command;
+
+    #[inline]
+    fn receive(&mut self, env: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+        self.wake().receive(env, bytes)
+    }
+
+    #[inline]
+    fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        let Some(end) = &mut self.awake else { return Ok(()) };
+        end.transmit(env)?;
+        self.rests_at = end.is_idle().then(|| env.now + IDLE);
+        Ok(())
+    }
+
+    fn has_work(&self, is_room: bool) -> bool {
+        self.awake.as_ref().is_some_and(|end| end.has_work(is_room))
+    }
+
+    #[inline]
+    fn next_deadline(&self) -> Option<Instant> {
+        let Some(end) = &self.awake else { return self.resting.as_ref().and_then(E::wakes_at) };
+        match (Endpoint::next_deadline(&**end), self.rests_at) {
+            (Some(end), Some(rests)) => Some(end.min(rests)),
+            (end, rests) => end.or(rests),
+        }
+    }
+
+    fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= env.now);
+        let is_due = match &self.awake {
+            Some(end) => is_due(Endpoint::next_deadline(&**end)),
+            None => is_due(self.resting.as_ref().and_then(E::wakes_at)),
+        };
+        if is_due {
+            return self.wake().on_deadline(env);
+        }
+        if self.rests_at.is_some_and(|at| at <= env.now) {
+            self.rest(env.now);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_command(&mut self, env: &mut Env<'_>, command: Self::Command) -> Result<(), Closed> {
+        self.wake().on_command(env, command)
+    }
+
+    #[inline]
+    fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
+        // There is no task of an end that rests: this is a late wake-up of one that is over.
+        match &mut self.awake {
+            Some(end) => end.on_wake(env, task),
+            None => Ok(()),
+        }
+    }
+
+    fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
+        self.wake().on_close(env, closed);
+    }
+}
