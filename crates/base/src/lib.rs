@@ -6,7 +6,7 @@
 //! - [`Endpoint`] is what an engine offers, [`Transport`] is what the world drives, and [`Env`] is what the world lends for the
 //!   length of one call: the time, memory, and a place to write.
 //! - [`Instant`] is a given time; nothing in this crate reads a clock.
-//! - [`Output`], [`Buffer`], [`Block`] and [`Pool`] hold bytes and are recycled.
+//! - [`Output`], [`Buffer`], [`Block`] and [`Pool`] hold bytes and are recycled; a [`Line`] is a queue that is mostly empty.
 //! - [`Slab`] and [`DeadlineHeap`] hold things behind generational keys: a stale key is an answer, never a panic.
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod endpoint;
 mod held;
 mod input;
 mod instant;
+mod line;
 mod output;
 mod pool;
 mod shared;
@@ -29,6 +30,7 @@ pub use endpoint::{Closed, Endpoint, Env, Fault, Plain, TaskId, Transport};
 pub use held::Holding;
 pub use input::Input;
 pub use instant::Instant;
+pub use line::Line;
 pub use output::Output;
 pub use pool::{Block, Pool};
 pub use shared::SharedMemory;

@@ -1,10 +1,9 @@
 //! The calls of one connection: what is kept for each, and the table they are in.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use fulmar_base::{DeadlineHeap, DeadlineKey, Holding, Instant, Key, Pool, Slab};
+use fulmar_base::{DeadlineHeap, DeadlineKey, Holding, Instant, Key, Line, Pool, Slab};
 use fulmar_http2::{Connection, StreamKey};
 
 use crate::encoding::{Choice, Compress, EncodingId, PeerAccepts};
@@ -193,7 +192,7 @@ pub(crate) struct Calls {
     slots: Slab<Call>,
     deadlines: DeadlineHeap<CallKey>,
     /// Calls that are over and have to be reported. May hold stale keys.
-    ended: VecDeque<CallKey>,
+    ended: Line<CallKey>,
     /// Maps that wait for the next calls, and how much memory they are.
     #[allow(clippy::vec_box, reason = "calls take the box itself, so that no box is made in steady state")]
     spare: Vec<Box<MetadataMap>>,
@@ -376,6 +375,7 @@ impl Calls {
     }
 
     /// Marks a call as over and has it reported.
+    #[inline]
     pub(crate) fn end(&mut self, key: CallKey) {
         let Some(call) = self.slots.get_mut(key) else { return };
         call.inbound = Inbound::Ended;
@@ -442,9 +442,7 @@ impl Calls {
 
     /// Bytes of memory held by the table, used or not.
     pub(crate) fn slots_memory(&self) -> usize {
-        self.slots.memory_bytes()
-            + self.deadlines.memory_bytes()
-            + self.ended.capacity() * size_of::<CallKey>()
+        self.slots.memory_bytes() + self.deadlines.memory_bytes() + self.ended.memory_bytes()
     }
 
     /// The most that [`slots_memory`](Self::slots_memory) comes to with so many calls at once.
@@ -490,7 +488,7 @@ impl Calls {
         if self.slots.is_empty() && self.ended.is_empty() && self.slots_memory() > KEPT_BYTES_MAX {
             self.slots.shrink();
             self.deadlines.shrink();
-            self.ended = VecDeque::new();
+            self.ended = Line::new();
             self.spare = Vec::new();
             self.spare_bytes = 0;
         }

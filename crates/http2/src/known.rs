@@ -70,7 +70,7 @@ impl Slot {
 
 impl KnownSections {
     /// The section that this block is, if it is known under this version of the table as one of this kind.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
         let slot = usize::from(self.recent[kind as usize]);
         match self.slots.get(slot) {

@@ -1,6 +1,4 @@
-use std::collections::VecDeque;
-
-use fulmar_base::{Instant, Key};
+use fulmar_base::{Instant, Key, Line};
 
 use crate::ErrorCode;
 use crate::flow::{ReceiveWindow, SendWindow};
@@ -111,7 +109,7 @@ impl State {
 impl Stream {
     /// The peer's END_STREAM has been read. A stream that both ends have ended joins those whose end is to be told.
     #[inline]
-    pub(crate) fn end_remote(&mut self, key: StreamKey, ended: &mut VecDeque<StreamKey>) {
+    pub(crate) fn end_remote(&mut self, key: StreamKey, ended: &mut Line<StreamKey>) {
         self.state.end_remote();
         if self.state == State::Closed {
             ended.push_back(key);

@@ -32,7 +32,7 @@ pub enum CallEnd {
     Failed,
 }
 
-/// All ends, by their number in a [`CallFate`], which is 0 while the call runs.
+/// All ends in their order. Their number in a [`CallFate`] is one more than here, and 0 while the call runs.
 const ENDS: [CallEnd; 6] = [
     CallEnd::Finished,
     CallEnd::ClientCancelled,
@@ -169,8 +169,7 @@ impl CallFate {
 
     /// The call is over; those who wait hear by [`wake`](Self::wake).
     pub(crate) fn set_end(&self, end: CallEnd) {
-        let index = ENDS.iter().position(|&other| other == end).unwrap_or_default();
-        self.end.store(index as u8 + 1, Ordering::Release);
+        self.end.store(end as u8 + 1, Ordering::Release);
     }
 
     /// As [`set_end`](Self::set_end), unless it has an end: the call is handled on one thread and its connection is on another.

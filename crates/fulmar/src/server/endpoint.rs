@@ -54,6 +54,8 @@ pub(crate) struct ServerEndpoint {
 struct Call {
     key: CallKey,
     method: MethodId,
+    /// It takes one message, and starts when that is there.
+    takes_one: bool,
     slot: u32,
     cell: Option<Arc<CallCell>>,
     fate: Arc<CallFate>,
@@ -154,6 +156,7 @@ impl ServerEndpoint {
             self.calls.push(None);
         }
         let mut router = self.router.borrow_mut();
+        let kind = router.kind(method);
         let mut fate = router.take_fate();
         let shared = self.grpc.share_metadata(key);
         let has_own_metadata = shared.is_none() && !self.grpc.metadata(key).is_empty();
@@ -175,7 +178,7 @@ impl ServerEndpoint {
         let span = CallSpan::of_handler(context.path(), self.peer.remote(), env.now);
         let chosen = router.placer.as_mut().and_then(Placer::choose);
         let is_placed = chosen.as_ref().is_some_and(|chosen| chosen.elsewhere.is_some());
-        let cell = (is_placed || router.method(method).needs_cell()).then(|| {
+        let cell = (is_placed || kind.needs_cell).then(|| {
             let cell = router.take_cell();
             let mut state = cell.lock();
             state.side = Side::Handler;
@@ -191,8 +194,6 @@ impl ServerEndpoint {
             drop(state);
             cell
         });
-        let handler = router.method(method);
-        let (takes_one, is_intercepted) = (handler.takes_one(), handler.is_intercepted());
         let (slot, load) = match (chosen, &cell) {
             (Some(Chosen { elsewhere: Some(mailbox), load }), Some(cell)) => {
                 let mut order = router.take_order(method);
@@ -211,12 +212,23 @@ impl ServerEndpoint {
         if let Some(door) = &self.door {
             door.enter();
         }
-        let is_ready = false;
-        self.calls[index] =
-            Some(Call { key, method, slot, cell, fate, deadline, is_ready, is_placed, _load: load, span });
-        if !takes_one {
+        let (takes_one, is_ready) = (kind.takes_one, false);
+        self.calls[index] = Some(Call {
+            key,
+            method,
+            takes_one,
+            slot,
+            cell,
+            fate,
+            deadline,
+            is_ready,
+            is_placed,
+            _load: load,
+            span,
+        });
+        if !kind.takes_one {
             self.start(env, index);
-        } else if is_intercepted && !is_placed {
+        } else if kind.is_intercepted && !is_placed {
             self.poll(env, index);
         }
     }
@@ -227,13 +239,12 @@ impl ServerEndpoint {
         };
         let was_compressed = self.grpc.was_compressed(key);
         call.span.link().received(body.len());
-        let mut router = self.router.borrow_mut();
-        let (method, arena) = router.method_and_arena(call.method);
-        if method.takes_one() && call.is_placed {
-            drop(router);
+        if call.takes_one && call.is_placed {
             return self.on_only_message(env, key, body, was_compressed);
         }
-        if method.takes_one() {
+        if call.takes_one {
+            let mut router = self.router.borrow_mut();
+            let (method, arena) = router.method_and_arena(call.method);
             let taken = method.on_message(call.slot, Incoming::new(&body), was_compressed, arena);
             drop(router);
             self.discard(env, key, body);
@@ -242,7 +253,6 @@ impl ServerEndpoint {
             }
             return;
         }
-        drop(router);
         let Some(cell) = &call.cell else { return };
         let mut state = cell.lock();
         if state.inbound_discarded {
@@ -261,7 +271,7 @@ impl ServerEndpoint {
 
     fn on_half_closed(&mut self, env: &mut Env<'_>, key: CallKey) {
         let Some(Some(call)) = self.calls.get(key.index()) else { return };
-        if self.router.borrow_mut().method(call.method).takes_one() {
+        if call.takes_one {
             return self.start(env, key.index());
         }
         let Some(cell) = &call.cell else { return };

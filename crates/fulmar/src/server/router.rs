@@ -79,7 +79,19 @@ pub struct Router {
 struct Registered {
     /// None for the method of all other paths.
     path: Option<&'static str>,
+    kind: Kind,
     method: Box<dyn Method>,
+}
+
+/// What a method says of itself, asked once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// See [`Method::needs_cell`].
+    pub(crate) needs_cell: bool,
+    /// See [`Method::takes_one`].
+    pub(crate) takes_one: bool,
+    /// See [`Method::is_intercepted`].
+    pub(crate) is_intercepted: bool,
 }
 
 impl Router {
@@ -244,7 +256,12 @@ impl Router {
                 if !self.chain.is_empty() {
                     method = intercepted(method, self.chain.clone());
                 }
-                self.methods.push(Registered { path, method });
+                let kind = Kind {
+                    needs_cell: method.needs_cell(),
+                    takes_one: method.takes_one(),
+                    is_intercepted: method.is_intercepted(),
+                };
+                self.methods.push(Registered { path, kind, method });
             }
             Err(error) => {
                 self.failed.get_or_insert_with(|| ServerError::new(error.to_string()));
@@ -281,6 +298,10 @@ impl Router {
     /// The path of a method; None for that of all other paths.
     pub(crate) fn path(&self, id: MethodId) -> Option<&'static str> {
         self.methods[id.index()].path
+    }
+
+    pub(crate) fn kind(&self, id: MethodId) -> Kind {
+        self.methods[id.index()].kind
     }
 
     pub(crate) fn method(&mut self, id: MethodId) -> &mut dyn Method {

@@ -13,6 +13,7 @@ impl Connection {
     /// The application has taken so many bytes of the [`Event::Data`] of a stream: the peer may send as many more. More than was
     /// received and not yet released counts as that; nothing if the stream has gone. WINDOW_UPDATE is written once a quarter of
     /// the window is released.
+    #[inline]
     pub fn release(&mut self, env: &mut Env<'_>, stream: StreamKey, bytes: usize) {
         let key = stream;
         let Some(stream) = self.streams.get_mut(key) else { return };
@@ -117,6 +118,7 @@ impl Stream {
     /// Takes note that bytes of the stream's window are taken, and writes the WINDOW_UPDATE if one is due and of use. Returns how
     /// many of them it gives back. The window grows with it to `grown_bytes` if the application keeps pace: if it holds half a
     /// window at most.
+    #[inline]
     pub(super) fn credit(&mut self, env: &mut Env<'_>, bytes: u32, grown_bytes: u32) -> Option<u32> {
         let window = &mut self.receive_window;
         window.release(bytes);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fulmar_base::{Env, Fault};
+use fulmar_base::{Env, Fault, Line};
 use smallvec::SmallVec;
 
 use super::{Connection, Role};
@@ -134,11 +134,9 @@ impl Connection {
         if !self.streams.get(stream).is_some_and(Stream::is_ended) {
             return false;
         }
+        self.ended.take_back(&stream);
         self.remove(env, stream);
         self.budgets.resets_received.earn(1);
-        if self.ended.back() == Some(&stream) {
-            self.ended.pop_back();
-        }
         true
     }
 
@@ -420,7 +418,7 @@ impl Connection {
     fn shrink(&mut self) {
         if self.streams.len() == 0 && !self.has_events() {
             self.streams.shrink();
-            (self.events, self.ended) = (VecDeque::new(), VecDeque::new());
+            (self.events, self.ended) = (VecDeque::new(), Line::new());
             self.spare = Vec::new();
             self.fields.clear_down_to(0);
             self.known.clear();

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use fulmar_base::{Env, Input, Instant};
+use fulmar_base::{Env, Input, Instant, Line};
 use fulmar_hpack::{Decoder, Encoder, Field, FieldList, Fields, TABLE_BYTES_INITIAL};
 
 use crate::backlog::Backlog;
@@ -112,7 +112,7 @@ pub struct Connection {
     events: VecDeque<Event<'static>>,
     /// Streams that both ends have ended, or that were reset behind their end, and whose [`Event::Closed`] is to be delivered, behind
     /// all other events of theirs.
-    ended: VecDeque<StreamKey>,
+    ended: Line<StreamKey>,
     /// Waiting queues of streams that have ended, for those to come.
     #[allow(
         clippy::vec_box,
@@ -160,7 +160,7 @@ impl Connection {
             pulse: Pulse::new(),
             budgets: Budgets::new(&config),
             events: VecDeque::new(),
-            ended: VecDeque::new(),
+            ended: Line::new(),
             spare: Vec::new(),
             config,
         }
@@ -175,6 +175,8 @@ impl Connection {
     /// # Errors
     ///
     /// A connection error (RFC 9113 §5.4.1). GOAWAY is in the output; flush it and close. Each further call gives the same error.
+    // Inlined, so that an event of the usual kinds is never written to memory, and its reader need not ask of what kind it is.
+    #[inline(always)]
     pub fn next_event<'i>(
         &mut self,
         env: &mut Env<'_>,
@@ -334,7 +336,7 @@ impl Connection {
 
     /// Bytes of memory held by the queues of events.
     fn events_memory(&self) -> usize {
-        self.events.capacity() * size_of::<Event<'static>>() + self.ended.capacity() * size_of::<StreamKey>()
+        self.events.capacity() * size_of::<Event<'static>>() + self.ended.memory_bytes()
     }
 }
 

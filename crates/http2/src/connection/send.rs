@@ -243,6 +243,7 @@ impl Connection {
     /// # Errors
     ///
     /// As [`send_data`](Self::send_data).
+    #[inline]
     pub fn begin_data(
         &mut self,
         env: &mut Env<'_>,

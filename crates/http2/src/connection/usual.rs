@@ -17,7 +17,7 @@ use crate::timers::Timer;
 
 impl Connection {
     /// The event of the next frame, if that is a usual one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_usual<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Event<'i>> {
         let is_settled = self.started
             && self.handshake == Handshake::Done
@@ -95,7 +95,7 @@ impl Connection {
         Some(Event::Headers { stream: key, end })
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_usual_request(
         &mut self,
         env: &mut Env<'_>,
