@@ -200,6 +200,7 @@ impl Encoder {
         }
     }
 
+    #[inline]
     fn allowed_size(&self) -> usize {
         self.table_bytes_max.min(self.peer_table_bytes_max)
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use fulmar_base::{Env, Output, Pool};
-use fulmar_grpc::{Arena, CallKey, Code, MetadataMap, Part, Status};
+use fulmar_grpc::{Arena, CallKey, Code, Compression, MetadataMap, Part, Status};
 
 use super::endpoint::flush;
 use super::order::Answered;
@@ -131,7 +131,10 @@ impl Answer<'_, '_> {
                 };
             }
         };
-        if let Err(error) = grpc.set_compression(call, response.compression()) {
+        // A call begins with the default.
+        if !matches!(response.compression(), Compression::Default)
+            && let Err(error) = grpc.set_compression(call, response.compression())
+        {
             return self.finish(&unknown(error), MetadataMap::EMPTY);
         }
         let message = response.get_ref();

@@ -41,7 +41,7 @@ pub(crate) fn window_update(stream_id: u32, increment: u32, out: &mut Vec<u8>) {
 
 /// Makes frames of the header block that was encoded from `start + HEAD_BYTES` on: HEADERS, and where it is larger than
 /// `frame_bytes_max`, CONTINUATION behind it.
-#[inline]
+#[inline(always)]
 pub(crate) fn finish_header_block(
     stream_id: u32,
     end_stream: bool,
@@ -53,9 +53,23 @@ pub(crate) fn finish_header_block(
     if block_bytes <= frame_bytes_max {
         let flags = flag::END_HEADERS | if end_stream { flag::END_STREAM } else { 0 };
         let head = Head { length: block_bytes, kind: Kind::Headers, flags, stream_id };
-        out[start..start + HEAD_BYTES].copy_from_slice(&head.to_bytes());
+        if let Some(gap) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+            *gap = head.to_bytes();
+        }
         return;
     }
+    split_header_block(stream_id, end_stream, frame_bytes_max, start, out);
+}
+
+#[cold]
+fn split_header_block(
+    stream_id: u32,
+    end_stream: bool,
+    frame_bytes_max: usize,
+    start: usize,
+    out: &mut Vec<u8>,
+) {
+    let block_bytes = out.len() - start - HEAD_BYTES;
     let frames = block_bytes.div_ceil(frame_bytes_max);
     make_gaps(start, frames, frame_bytes_max, out);
     for frame in 0..frames {
