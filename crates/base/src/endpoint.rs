@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::fmt;
+use std::io::ErrorKind;
 
 use crate::{Instant, Output, Pool};
 
@@ -213,22 +214,31 @@ pub struct Closed {
     pub text: Cow<'static, str>,
     /// Nothing gets across any more, so that there is no use in flushing: the peer is dead, or as good as dead.
     pub lost: bool,
+    /// What kind of error of the operating system is behind it, if one is.
+    pub io: Option<ErrorKind>,
 }
 
 impl Closed {
     /// The peer's doing.
     pub fn peer(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Peer, text: text.into(), lost: false }
+        Self { fault: Fault::Peer, text: text.into(), lost: false, io: None }
     }
 
     /// This end's doing.
     pub fn local(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Local, text: text.into(), lost: false }
+        Self { fault: Fault::Local, text: text.into(), lost: false, io: None }
     }
 
     /// The user's doing.
     pub fn caller(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Caller, text: text.into(), lost: false }
+        Self { fault: Fault::Caller, text: text.into(), lost: false, io: None }
+    }
+
+    /// The same, with an error of the operating system behind it.
+    #[must_use]
+    pub fn caused_by(mut self, kind: ErrorKind) -> Self {
+        self.io = Some(kind);
+        self
     }
 
     /// The same, and nothing gets across any more.

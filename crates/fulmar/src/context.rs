@@ -50,6 +50,8 @@ struct Extras {
     is_detached: bool,
     /// Client: what the call asks for.
     compression: Compression,
+    /// Client: None leaves it to the channel.
+    waits_for_ready: Option<bool>,
     extensions: Extensions,
 }
 
@@ -59,6 +61,7 @@ static NOTHING: Extras = Extras {
     deadline: None,
     is_detached: false,
     compression: Compression::Default,
+    waits_for_ready: None,
     extensions: Extensions::NONE,
 };
 
@@ -163,6 +166,15 @@ impl CallContext {
 
     pub(crate) fn set_compression(&mut self, compression: Compression) {
         self.extras.get_mut().compression = compression;
+    }
+
+    /// Client: whether the call waits where no connection can be had; None leaves it to the channel.
+    pub(crate) fn waits_for_ready(&self) -> Option<bool> {
+        self.extras.get().waits_for_ready
+    }
+
+    pub(crate) fn set_waits_for_ready(&mut self, waits: bool) {
+        self.extras.get_mut().waits_for_ready = Some(waits);
     }
 
     pub(crate) fn extensions(&self) -> &Extensions {

@@ -41,6 +41,12 @@ pub(crate) enum Letter {
     Restart { channel: u64, pending: PendingCall },
     /// The addresses of a channel's server.
     Resolved { channel: u64, resolved: io::Result<Vec<SocketAddr>> },
+    /// The server has sent its SETTINGS on a connection of a channel.
+    Ready { channel: u64, connection: ConnectionKey },
+    /// A connection of a channel takes no more calls; whether it had any.
+    Retiring { channel: u64, connection: ConnectionKey, carried: bool },
+    /// A channel is to be connected, whether or not there is a call.
+    Connect { spec: Arc<ChannelSpec> },
     /// Something of a channel that is not connected may have expired.
     ChannelTimer(u64),
     /// Calls of a channel that is not connected were given up.
@@ -271,6 +277,11 @@ impl Host for RoofHost {
             Letter::Start { spec, pending } => self.channels.start(core, &spec, pending),
             Letter::Restart { channel, pending } => self.channels.restart(core, channel, pending),
             Letter::Resolved { channel, resolved } => self.channels.on_resolved(core, channel, resolved),
+            Letter::Ready { channel, connection } => self.channels.on_ready(core, channel, connection),
+            Letter::Retiring { channel, connection, carried } => {
+                self.channels.on_retiring(core, channel, connection, carried);
+            }
+            Letter::Connect { spec } => self.channels.connect(core, &spec),
             Letter::ChannelTimer(channel) => self.channels.on_timer(core, channel),
             Letter::GivenUp(channel) => self.channels.on_given_up(core, channel),
             Letter::ChannelGone(channel) => self.channels.forget(core, channel),
@@ -294,7 +305,6 @@ impl Host for RoofHost {
         if let Some(RoofTransport::Client(wire)) = core.transport(connection) {
             trace::connected(wire.endpoint().server_name());
         }
-        self.channels.on_connected(core, connection);
     }
 
     fn on_closed(

@@ -89,10 +89,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 pub use call::{CallEnd, Cancellation, Duplex, Replies, Requests, Streaming, Upload};
-pub use client::{Channel, ChannelBuilder, ClientReactor, Resolve};
+pub use client::{
+    Backoff, Channel, ChannelBuilder, ClientReactor, ConnectivityState, ConnectivityWatch, Resolve,
+};
 pub use counts::{ChannelCounts, Counts};
 pub use encoded::Encoded;
-pub use error::{ConnectError, ServerError};
+pub use error::{ConnectError, ServerError, TransportError};
 pub use extensions::Extensions;
 pub use fulmar_grpc::encoding;
 pub use fulmar_grpc::{Code, Compress, Compression, MetadataError, MetadataMap, Status};

@@ -143,6 +143,21 @@ impl<T> Request<T> {
         self.context.set_compression(compression);
     }
 
+    /// Client: whether the call waits for a connection where none can be had, up to its deadline, or fails at once with `UNAVAILABLE`
+    /// and what went wrong when the last one was tried (gRPC "wait-for-ready"). By default as the
+    /// [channel](crate::ChannelBuilder::wait_for_ready) says. While a connection is being made for the first time, calls wait in any
+    /// case.
+    pub fn set_wait_for_ready(&mut self, waits: bool) {
+        self.context.set_waits_for_ready(waits);
+    }
+
+    /// The same request, which [waits for ready](Self::set_wait_for_ready), or does not.
+    #[must_use]
+    pub fn with_wait_for_ready(mut self, waits: bool) -> Self {
+        self.set_wait_for_ready(waits);
+        self
+    }
+
     /// The same request with other [compression](Self::set_compression).
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {

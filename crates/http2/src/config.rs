@@ -109,6 +109,10 @@ pub struct Config {
     /// How long a graceful shutdown waits for the answer to its PING before it settles the last stream id, in milliseconds.
     /// Default 1,000: a few round trips; what comes later is reported to the client as unprocessed, and safe to try again.
     pub drain_ms: u32,
+    /// The same while no stream is open, where it is the lesser of the two: a request that is under way just then is unprocessed, and
+    /// safe to try again, while a client that reads nothing between its calls would hold up the shutdown. In milliseconds. Default
+    /// 250: the round trip around the globe.
+    pub drain_idle_ms: u32,
     /// How this end finds out that the peer is gone although no error says so. Default: it does not.
     pub keepalive: Option<Keepalive>,
     /// Server: how often a client may send PING frames of its own accord. Default: as often as
@@ -167,6 +171,7 @@ impl Default for Config {
             queued_bytes_max: 256 * 1024 * 1024,
             settings_ack_ms: 10_000,
             drain_ms: 1_000,
+            drain_idle_ms: 250,
             keepalive: None,
             ping_policy: None,
             ages: Ages::NEVER,

@@ -160,7 +160,11 @@ impl std::error::Error for Error {}
 impl From<Error> for Closed {
     fn from(error: Error) -> Self {
         let closed = Self { fault: error.fault, ..Self::peer(error.to_string()) };
-        if error.reach == Reach::Transport { closed.lost() } else { closed }
+        if error.reach == Reach::Transport {
+            closed.lost().caused_by(std::io::ErrorKind::TimedOut)
+        } else {
+            closed
+        }
     }
 }
 

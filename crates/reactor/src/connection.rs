@@ -365,10 +365,8 @@ impl<T: Transport> Connection<T> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    return Err(Ending::Broken(Closed::peer(format!(
-                        "read from {peer}: {}",
-                        reason(&error)
-                    ))));
+                    let closed = Closed::peer(format!("read from {peer}: {}", reason(&error)));
+                    return Err(Ending::Broken(closed.caused_by(error.kind())));
                 }
             }
         }
@@ -409,12 +407,13 @@ impl<T: Transport> Connection<T> {
 
     /// The end of what the peer sends, with all of it delivered.
     pub(crate) fn peer_closed(&self) -> Ending {
-        Ending::PeerClosed(match self.tail_len() {
+        let closed = match self.tail_len() {
             0 => Closed::peer("the peer closed the connection"),
             unread => Closed::peer(format!(
                 "the peer closed the connection in the middle of a frame, of which {unread} bytes had arrived"
             )),
-        })
+        };
+        Ending::PeerClosed(closed.caused_by(io::ErrorKind::UnexpectedEof))
     }
 
     /// Lets the transport transmit, and writes.
@@ -496,7 +495,7 @@ impl<T: Transport> Connection<T> {
                     Link::Socket { peer, .. } => peer.to_string(),
                     Link::Pipe { .. } => "a pipe".to_owned(),
                 };
-                Closed::peer(format!("write to {peer}: {}", reason(error)))
+                Closed::peer(format!("write to {peer}: {}", reason(error))).caused_by(error.kind())
             }
         };
         Ending::Broken(closed)

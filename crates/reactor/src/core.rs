@@ -19,6 +19,10 @@ use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
 
+/// Which part of its time to linger a connection has that has nothing to write, when its reactor ends. What a peer has under way to it
+/// arrives meanwhile, and cannot reset it.
+const HURRY: u32 = 4;
+
 /// What a reactor has besides its host, and lends to it: connections, listeners, timers, tasks.
 ///
 /// Nothing here calls the host. What ends here is told to [`Host::on_closed`](crate::Host::on_closed) soon after, in the same turn.
@@ -139,7 +143,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         };
         match stream {
             Ok(stream) => self.insert(Link::Socket { stream, peer }, Phase::Connecting { deadline }, make),
-            Err(error) => self.stillborn(make, connect_failed(&peer, &reason(&error))),
+            Err(error) => self.stillborn(make, connect_failed(&peer, &error)),
         }
     }
 
@@ -391,7 +395,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             Phase::Connecting { .. } => match connection.check_connected() {
                 Ok(connected) => connected,
                 Err(error) => {
-                    self.dial_failed(key, &reason(&error));
+                    self.dial_failed(key, &error);
                     return false;
                 }
             },
@@ -443,7 +447,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             Phase::Lingering(linger) if linger.until <= now => return self.linger_at_last(key),
             Phase::Connecting { deadline: Some((at, timeout)) } if *at <= now => {
                 let text = format!("no answer within {timeout:?}");
-                return self.dial_failed(key, &text);
+                return self.dial_failed(key, &io::Error::new(io::ErrorKind::TimedOut, text));
             }
             _ => {}
         }
@@ -465,6 +469,21 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
 
     pub(crate) fn listener_at(&self, index: usize) -> Option<ListenerKey> {
         self.listeners.key_at(index).map(ListenerKey::of)
+    }
+
+    /// The reactor ends: peers that have everything and say nothing are not waited for as long as others are.
+    pub(crate) fn hurry_leave(&mut self) {
+        let until = self.bench.now + self.bench.config.linger / HURRY;
+        let keys: Vec<_> = self.connections.iter().map(|(key, _)| ConnectionKey::of(key)).collect();
+        for key in keys {
+            if let Some(connection) = self.connections.get_mut(key.key())
+                && connection.output.is_none()
+                && let Phase::Lingering(linger) = &mut connection.phase
+            {
+                linger.until = linger.until.min(until);
+                self.rearm(key);
+            }
+        }
     }
 
     pub(crate) fn close_listeners(&mut self) {
@@ -505,10 +524,10 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         key
     }
 
-    fn dial_failed(&mut self, key: ConnectionKey, reason: &str) {
+    fn dial_failed(&mut self, key: ConnectionKey, error: &io::Error) {
         let Some(connection) = self.connections.get(key.key()) else { return };
         if let Link::Socket { peer, .. } = &connection.link {
-            let closed = connect_failed(peer, reason);
+            let closed = connect_failed(peer, error);
             self.end(key, Ending::Broken(closed));
         }
     }
@@ -586,8 +605,8 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     }
 }
 
-fn connect_failed(address: &Address, reason: &str) -> Closed {
-    Closed::peer(format!("connect to {address}: {reason}"))
+fn connect_failed(address: &Address, error: &io::Error) -> Closed {
+    Closed::peer(format!("connect to {address}: {}", reason(error))).caused_by(error.kind())
 }
 
 impl<T, L> std::fmt::Debug for Core<T, L> {

@@ -28,6 +28,11 @@ impl ConnectionKey {
     pub fn to_u64(self) -> u64 {
         self.0
     }
+
+    /// The key that is this number.
+    pub fn from_u64(number: u64) -> Self {
+        Self(number)
+    }
 }
 
 /// Names a listening socket of a reactor.

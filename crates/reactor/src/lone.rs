@@ -261,7 +261,7 @@ impl<T: Transport> Lone<T> {
                         "the peer closed the connection in the middle of a frame, of which {unread} bytes had arrived"
                     )),
                 };
-                Err(self.end(closed))
+                Err(self.end(closed.caused_by(io::ErrorKind::UnexpectedEof)))
             }
             Ok(Some(received)) => self.deliver(received),
             Err(error) => Err(self.broken("read from", &error)),
@@ -296,7 +296,7 @@ impl<T: Transport> Lone<T> {
     }
 
     fn broken(&mut self, what: &str, error: &io::Error) -> Closed {
-        self.end(Closed::peer(format!("{what} {}: {}", self.peer, reason(error))))
+        self.end(Closed::peer(format!("{what} {}: {}", self.peer, reason(error))).caused_by(error.kind()))
     }
 
     /// The transport says that the connection is over: its last bytes are the reason for the peer, and must not be overtaken by the

@@ -460,6 +460,7 @@ impl<H: Host> Reactor<H> {
             self.core.close(key, &closed);
         }
         self.report_ended();
+        self.core.hurry_leave();
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use fulmar_base::{Closed, Instant};
@@ -18,12 +19,12 @@ use crate::client::handed::HANDED_IN_IS_OVER;
 use crate::client::resolve::unresolved;
 use crate::client::target::Target;
 use crate::client::{
-    ChannelBuilder, ChannelConfig, ChannelSpec, PendingCall, Place, Return, calls, pass_blocking, reply,
-    share_of,
+    ChannelBuilder, ChannelConfig, ChannelSpec, ConnectivityState, PendingCall, Place, Return, calls,
+    interleaved, pass_blocking, reply, share_of, too_late,
 };
 use crate::context::CallContext;
 use crate::counts::Counts;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, TransportError};
 use crate::intercept::{Chain, Interceptor};
 use crate::local::refuse_on_reactor;
 use crate::metadata_lease::{MetadataLease, MetadataShelf};
@@ -55,6 +56,17 @@ pub struct Channel {
     cells: CellShelf,
     shelf: Arc<MetadataShelf>,
     chain: Chain,
+    /// What the last attempt to connect has come to, if it has failed.
+    failed: Option<Box<Failed>>,
+}
+
+/// An attempt to connect that has failed.
+struct Failed {
+    error: ConnectError,
+    /// How many in a row have.
+    failures: u32,
+    /// When there may be another one.
+    retry_at: Instant,
 }
 
 type Connection = Lone<Wire<ClientEndpoint>>;
@@ -88,15 +100,41 @@ impl Channel {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn with(settings: ChannelBuilder) -> Result<Self, ConnectError> {
-        let (place, config, chain) = settings.into_parts()?;
-        let spec = Arc::new(ChannelSpec::new(0, place, config));
+        let mut channel = Self::lazy(settings)?;
         refuse_on_reactor("connecting a blocking channel")
-            .map_err(|status| ConnectError::from_status(spec.name(), &status))?;
-        let mut channel =
-            Self { spec, connection: None, cells: CellShelf::default(), shelf: Arc::default(), chain };
+            .map_err(|status| ConnectError::from_status(channel.spec.name(), &status))?;
         let connect_by = clock().saturating_add(channel.config().connect_timeout);
         channel.connection = Some(channel.open(connect_by)?);
         Ok(channel)
+    }
+
+    /// Makes a channel that connects with its first call, which fails if that fails, and leaves it to a later one to try again.
+    ///
+    /// # Errors
+    /// An endpoint that is none, and other settings that cannot be.
+    pub fn lazy(settings: ChannelBuilder) -> Result<Self, ConnectError> {
+        let (place, config, chain) = settings.into_parts()?;
+        Ok(Self {
+            spec: Arc::new(ChannelSpec::new(0, place, config)),
+            connection: None,
+            cells: CellShelf::default(),
+            shelf: Arc::default(),
+            chain,
+            failed: None,
+        })
+    }
+
+    /// What state the channel is in, as far as it knows without looking: ready if it has a connection, failing if the last attempt to
+    /// make one has failed, idle otherwise.
+    pub fn state(&mut self) -> ConnectivityState {
+        let takes_calls = |connection: &mut Connection| connection.transport().endpoint_mut().takes_calls();
+        if self.connection.as_mut().is_some_and(takes_calls) {
+            ConnectivityState::Ready
+        } else if self.failed.is_some() {
+            ConnectivityState::TransientFailure
+        } else {
+            ConnectivityState::Idle
+        }
     }
 
     /// How much is in use for this channel.
@@ -230,18 +268,12 @@ impl Channel {
         });
         if !usable {
             self.connection = None;
-            let deadline = pending.cell().lock().deadline;
-            let connect_by = clock().saturating_add(self.config().connect_timeout);
-            match self.open(deadline.map_or(connect_by, |deadline| deadline.min(connect_by))) {
+            let state = pending.cell().lock();
+            let (deadline, waits) = (state.deadline, state.waits_for_ready);
+            drop(state);
+            match self.reconnect(deadline, waits) {
                 Ok(connection) => self.connection = Some(connection),
-                Err(_) if deadline.is_some_and(|deadline| deadline <= clock()) => {
-                    let status =
-                        Status::deadline_exceeded("the deadline passed while the channel was connecting");
-                    pending.end(status.clone());
-                    return Err(status);
-                }
-                Err(error) => {
-                    let status = Status::from(error);
+                Err(status) => {
                     pending.end(status.clone());
                     return Err(status);
                 }
@@ -254,23 +286,65 @@ impl Channel {
         Ok(())
     }
 
+    /// Makes a connection for a call: at once, or when it is time to try again, which only a call waits for that `waits` for ready.
+    fn reconnect(&mut self, deadline: Option<Instant>, waits: bool) -> Result<Connection, Status> {
+        let began_waiting = clock();
+        loop {
+            let began = clock();
+            if let Some(failed) = self.failed.as_ref().filter(|failed| failed.retry_at > began) {
+                if !waits {
+                    return Err(failed.error.clone().into());
+                }
+                let until = deadline.map_or(failed.retry_at, |deadline| deadline.min(failed.retry_at));
+                thread::sleep(time_left(until));
+            }
+            let (began, is_late) = (clock(), |now| deadline.is_some_and(|deadline| deadline <= now));
+            let error = self.failed.as_ref().map(|failed| failed.error.reason());
+            if is_late(began) {
+                let waited = began.saturating_duration_since(began_waiting);
+                return Err(Status::deadline_exceeded(too_late(self.spec.name(), waited, error)));
+            }
+            let connect_by = began.saturating_add(self.config().connect_timeout);
+            match self.open(deadline.map_or(connect_by, |deadline| deadline.min(connect_by))) {
+                Ok(connection) => {
+                    self.failed = None;
+                    return Ok(connection);
+                }
+                Err(error) if is_late(clock()) => {
+                    let waited = clock().saturating_duration_since(began_waiting);
+                    let text = too_late(self.spec.name(), waited, Some(error.reason()));
+                    return Err(Status::deadline_exceeded(text));
+                }
+                Err(error) => {
+                    let failures = self.failed.as_ref().map_or(0, |failed| failed.failures).saturating_add(1);
+                    let retry_at = began.saturating_add(self.config().backoff.after(failures));
+                    self.failed = Some(Box::new(Failed { error: error.clone(), failures, retry_at }));
+                    if !waits {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
     /// Resolves the name and tries each address until one speaks HTTP/2.
     fn open(&self, connect_by: Instant) -> Result<Connection, ConnectError> {
-        let fail = |reason: String| ConnectError::new(self.spec.name(), reason);
+        let fail = |status: &Status| ConnectError::from_status(self.spec.name(), status);
         let target = match &self.spec.place {
             Place::Tcp(target) => target,
             Place::Connected(handed) => {
-                let socket = handed.take().ok_or_else(|| fail(HANDED_IN_IS_OVER.to_owned()))?;
+                let socket = handed.take().ok_or_else(|| fail(&Status::unavailable(HANDED_IN_IS_OVER)))?;
                 let adopt = |make| Lone::adopt(socket, make);
-                return self.open_by(connect_by, adopt).map_err(fail);
+                return self.open_by(connect_by, adopt).map_err(|status| fail(&status));
             }
             // There is no way to make a blocking channel to one.
-            Place::InProcess(_) => return Err(fail("it has no socket".to_owned())),
+            Place::InProcess(_) => return Err(fail(&Status::unavailable("it has no socket"))),
         };
-        let mut last_error = "the name has no addresses".to_owned();
+        let mut last_error = Status::unavailable("the name has no addresses");
         let addresses = self
             .addresses(target, connect_by)
             .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
+        let addresses = interleaved(addresses);
         let count = addresses.len();
         for (tried, address) in addresses.into_iter().enumerate() {
             let left = time_left(connect_by);
@@ -282,10 +356,15 @@ impl Channel {
                 |make| Lone::connect((address, &self.spec.socket_options()), Some(time_left(by)), make);
             match self.open_by(by, connect) {
                 Ok(connection) => return Ok(connection),
-                Err(reason) => last_error = reason,
+                Err(status) => last_error = status,
             }
         }
-        Err(fail(last_error))
+        Err(fail(&last_error))
+    }
+
+    /// Why there is no connection at an address.
+    fn failure(&self, closed: &Closed) -> Status {
+        Status::unavailable(closed.text.clone()).with_source(TransportError::new(self.spec.name(), closed))
     }
 
     fn addresses(&self, target: &Target, connect_by: Instant) -> Result<Vec<Address>, Status> {
@@ -304,7 +383,7 @@ impl Channel {
         &self,
         by: Instant,
         connect: impl FnOnce(Box<dyn FnOnce() -> Wire<ClientEndpoint>>) -> io::Result<Connection>,
-    ) -> Result<Connection, String> {
+    ) -> Result<Connection, Status> {
         // The time is watched here: an endpoint that fails takes its leave of the peer, which takes time of its own.
         let for_ever = Instant::from_nanos(u64::MAX);
         let (spec, wiring) = (self.spec.clone(), self.spec.security().wiring(for_ever));
@@ -312,14 +391,16 @@ impl Channel {
             let not_processed = Return::Kept(VecDeque::new());
             wiring.wire(ClientEndpoint::new(spec, None, not_processed, for_ever))
         };
-        let mut connection = connect(Box::new(make)).map_err(|error| error.to_string())?;
+        let mut connection = connect(Box::new(make))
+            .map_err(|error| self.failure(&Closed::peer(error.to_string()).caused_by(error.kind())))?;
         while !connection.transport().endpoint_mut().is_ready() {
             if time_left(by).is_zero() {
                 let is_handshaking = connection.transport().is_handshaking();
-                return Err(if is_handshaking { NO_HANDSHAKE } else { NO_SETTINGS }.to_owned());
+                let text = if is_handshaking { NO_HANDSHAKE } else { NO_SETTINGS };
+                return Err(self.failure(&Closed::peer(text).caused_by(io::ErrorKind::TimedOut)));
             }
             if let Err(closed) = connection.turn(Some(by)) {
-                return Err(connection.transport().explain(&closed).text.into_owned());
+                return Err(self.failure(&connection.transport().explain(&closed)));
             }
         }
         Ok(connection)

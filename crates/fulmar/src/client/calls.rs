@@ -182,6 +182,7 @@ fn write(
     state.packing = Packing::new(spec.press.as_ref(), PeerAccepts::ANYTHING, None);
     state.packing.set(context.compression(), false)?;
     state.compression = context.compression().clone();
+    state.waits_for_ready = context.waits_for_ready().unwrap_or(spec.config.waits_for_ready);
     state.deadline = context.deadline_from_now(spec.config.timeout);
     if state.deadline.is_some_and(|deadline| deadline <= clock()) {
         return Err(Status::deadline_exceeded("the deadline had passed before the call was made"));

@@ -9,6 +9,8 @@ use fulmar_grpc::Status;
 use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_reactor::{Mailbox, Resolver, Socket, SocketOptions};
 
+use super::backoff::Backoff;
+use super::connectivity::{Connectivity, ConnectivityState, ConnectivityWatch};
 use super::handed::{HANDED_IN_IS_OVER, Handed};
 use super::lives::Lives;
 use super::resolve::{Resolve, resolver_of};
@@ -84,6 +86,7 @@ pub(crate) struct ChannelSpec {
     visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
     /// The cells of its calls.
     pub(crate) cells: ChannelCells,
+    pub(crate) connectivity: Connectivity,
 }
 
 /// Where the server is.
@@ -106,6 +109,8 @@ pub(crate) struct ChannelConfig {
     resolver: Option<Arc<Resolver>>,
     security: ClientSecurity,
     pub(crate) lives: Lives,
+    pub(crate) backoff: Backoff,
+    pub(crate) waits_for_ready: bool,
 }
 
 impl ChannelConfig {
@@ -198,6 +203,50 @@ impl Channel {
         if status.is_ok() { Ok(()) } else { Err(fail(status)) }
     }
 
+    /// What state the channel is in: whether calls go through, wait, or fail at once.
+    pub fn state(&self) -> ConnectivityState {
+        self.inner.spec.connectivity.state()
+    }
+
+    /// Waits until the channel is in another state than `from`, and returns it.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), fulmar::ConnectError> {
+    /// use fulmar::{Channel, ConnectivityState};
+    ///
+    /// let channel = Channel::builder("http://127.0.0.1:50051").build()?;
+    /// channel.connect_now();
+    /// let mut state = channel.state();
+    /// while state != ConnectivityState::Ready {
+    ///     state = channel.wait_for_change(state).await;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_for_change(&self, from: ConnectivityState) -> ConnectivityState {
+        self.watch().wait_for_change(from).await
+    }
+
+    /// Looks at the state without keeping the channel alive.
+    pub fn watch(&self) -> ConnectivityWatch {
+        ConnectivityWatch::new(self.inner.spec.clone())
+    }
+
+    /// Begins to connect, if the channel is idle; if it waits before it tries again, it tries at once, and begins anew with the shortest
+    /// [wait](ChannelBuilder::backoff). Returns at once; [`state`](Self::state) tells what becomes of it. Calls connect by themselves.
+    pub fn connect_now(&self) {
+        let letter = Letter::Connect { spec: self.inner.spec.clone() };
+        let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return };
+        // Where no reactor can be had, a call will say so.
+        match &self.inner.spec.place {
+            Place::InProcess(server) => drop(server.send_to_any(letter)),
+            Place::Tcp(_) | Place::Connected(_) => {
+                let undelivered = self.inner.home.send(letter);
+                drop(undelivered);
+            }
+        }
+    }
+
     /// How much the callers of this channel and of its clones have in use. The reactors under it have [counts](crate::Counts) of
     /// their own.
     pub fn counts(&self) -> ChannelCounts {
@@ -255,6 +304,7 @@ impl std::fmt::Debug for Channel {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
+        self.spec.connectivity.shut_down();
         let visited = lock(&self.spec.visited).take();
         for mailbox in visited.into_iter().flatten() {
             mailbox.send(Letter::ChannelGone(self.spec.id));
@@ -304,6 +354,7 @@ impl ChannelSpec {
             keepalive_ms: AtomicU64::new(0),
             visited: Mutex::new(Some(Vec::new())),
             cells: ChannelCells::default(),
+            connectivity: Connectivity::default(),
         }
     }
 
@@ -416,6 +467,8 @@ impl Default for ChannelConfig {
             resolver: None,
             security: ClientSecurity::None,
             lives: Lives::default(),
+            backoff: Backoff::default(),
+            waits_for_ready: false,
         }
     }
 }
@@ -457,6 +510,27 @@ impl ChannelBuilder {
     /// How long a connection may take, name resolution and the server's SETTINGS included. 20 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// How long the channel waits between attempts to connect that fail.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use fulmar::{Backoff, Channel};
+    ///
+    /// let backoff = Backoff { max: Duration::from_secs(10), ..Backoff::default() };
+    /// let builder = Channel::builder("http://127.0.0.1:50051").backoff(backoff);
+    /// ```
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.config.backoff = backoff;
+        self
+    }
+
+    /// Whether calls wait for a connection where none can be had, up to their deadline, instead of failing at once with `UNAVAILABLE` and
+    /// what went wrong last. False by default; a request may [say otherwise](crate::Request::set_wait_for_ready).
+    pub fn wait_for_ready(mut self, waits: bool) -> Self {
+        self.config.waits_for_ready = waits;
         self
     }
 

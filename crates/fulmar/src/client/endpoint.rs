@@ -5,13 +5,16 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
-use fulmar_grpc::{Body, CallKey, Client, ClientIdentity, Event, MetadataMap, Start, StartError, Status};
+use fulmar_grpc::{
+    Body, CallKey, Client, ClientIdentity, Code, Event, MetadataMap, Start, StartError, Status,
+};
 use fulmar_http2::ErrorCode;
-use fulmar_reactor::ConnectionHandle;
+use fulmar_reactor::{ConnectionHandle, ConnectionKey};
 
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
 use crate::call::{CallCell, CellShape};
 use crate::counts::Counts;
+use crate::error::TransportError;
 
 mod resting;
 
@@ -20,6 +23,10 @@ const ATTEMPTS_MAX: u32 = 2;
 
 /// What there is to say of a server that has accepted a connection, and not more.
 pub(crate) const NO_SETTINGS: &str = "the server did not send its HTTP/2 SETTINGS in time";
+
+/// What there is to say of a call that the server has not let begin.
+const NO_STREAM: &str =
+    "the deadline passed while the call waited for a stream: the server takes no more at a time";
 
 /// The task of the queue of calls that wait. Tasks of calls are their indices, which are far below it.
 const QUEUE: TaskId = TaskId(u64::MAX);
@@ -41,6 +48,10 @@ pub(crate) struct ClientEndpoint {
     /// The server's SETTINGS must arrive by then; None once they have.
     ready_by: Option<Instant>,
     going_away: bool,
+    /// A call was begun here.
+    carried: bool,
+    /// What the connection has come to, once it is over.
+    lost: Option<Box<TransportError>>,
     /// How long the server may be silent before it is asked.
     keepalive_time: Option<Duration>,
 }
@@ -83,6 +94,8 @@ impl ClientEndpoint {
             not_processed,
             ready_by: Some(ready_by),
             going_away: false,
+            carried: false,
+            lost: None,
         }
     }
 
@@ -112,6 +125,11 @@ impl ClientEndpoint {
     /// Whether new calls may be given to this connection.
     pub(crate) fn takes_calls(&self) -> bool {
         !self.going_away
+    }
+
+    /// The connection's key, if a reactor has it.
+    fn key(&self) -> Option<ConnectionKey> {
+        self.handle.as_ref().map(ConnectionHandle::key)
     }
 
     /// Whether the server's SETTINGS have arrived.
@@ -243,6 +261,7 @@ impl ClientEndpoint {
             StartError::Busy => return Err(pending),
             StartError::GoingAway | StartError::Exhausted => {
                 self.going_away = true;
+                self.not_processed.tell_retiring(self.spec.id, self.key(), self.carried);
                 self.not_processed.give_back(self.spec.id, pending);
             }
             StartError::InvalidPath => pending.end(Status::internal(error.to_string())),
@@ -311,12 +330,14 @@ impl ClientEndpoint {
             Event::Writable { call } => self.look(env, call.index()),
             Event::Ready => {
                 self.ready_by = None;
+                self.not_processed.tell_ready(self.spec.id, self.key());
                 self.start_waiting(env);
             }
             Event::Capacity => self.start_waiting(env),
             Event::GoingAway => {
                 self.going_away = true;
                 self.heed_too_many_pings();
+                self.not_processed.tell_retiring(self.spec.id, self.key(), self.carried);
                 self.give_waiting_back();
             }
             // Only a server's end begins calls and is half-closed.
@@ -426,7 +447,12 @@ impl ClientEndpoint {
             return self.not_processed.give_back(self.spec.id, PendingCall::call(call.cell));
         }
         state.slot = None;
-        let status = with_trailers(status, &state.trailers_in);
+        let mut status = with_trailers(status, &state.trailers_in);
+        if let Some(lost) = &self.lost
+            && status.code() == Code::Unavailable
+        {
+            status = status.with_source(TransportError::clone(lost));
+        }
         let wakers = state.end(status);
         drop(state);
         // The caller may use the cell for its next call once nobody else holds it.
@@ -499,7 +525,7 @@ impl Endpoint for ClientEndpoint {
     }
 
     fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        self.waiting.expire(env.now);
+        self.waiting.expire(env.now, |_| NO_STREAM.to_owned());
         if self.ready_by.is_some_and(|ready_by| ready_by <= env.now) {
             return Err(Closed::peer(NO_SETTINGS));
         }
@@ -527,6 +553,7 @@ impl Endpoint for ClientEndpoint {
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         self.going_away = true;
         self.heed_too_many_pings();
+        self.lost = Some(Box::new(TransportError::new(self.spec.name(), closed)));
         let text = format!("{}: {}", self.spec.name(), closed.text);
         self.grpc.closed(env, &Closed { text: text.into(), ..closed.clone() });
         // The engine has no input any more: what it reports are the ends of its calls.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fulmar_grpc::Status;
-use fulmar_reactor::Mailbox;
+use fulmar_reactor::{ConnectionKey, Mailbox};
 
 use crate::call::CallCell;
 use crate::host::Letter;
@@ -44,6 +44,11 @@ impl PendingCall {
 
     pub(crate) fn is_probe(&self) -> bool {
         self.kind == Kind::Probe
+    }
+
+    /// Whether the call fails where no connection can be had, instead of waiting for one.
+    pub(crate) fn fails_fast(&self) -> bool {
+        self.kind == Kind::Call && !self.cell().lock().waits_for_ready
     }
 
     pub(crate) fn cell(&self) -> &Arc<CallCell> {
@@ -89,6 +94,20 @@ impl Return {
         match self {
             Self::ByLetter(mailbox) => mailbox.send(Letter::Restart { channel, pending }),
             Self::Kept(calls) => calls.push_back(pending),
+        }
+    }
+
+    /// Tells the host that the server has sent its SETTINGS.
+    pub(crate) fn tell_ready(&self, channel: u64, connection: Option<ConnectionKey>) {
+        if let (Self::ByLetter(mailbox), Some(connection)) = (self, connection) {
+            mailbox.send(Letter::Ready { channel, connection });
+        }
+    }
+
+    /// Tells the host that the connection takes no more calls. `carried`: it had some.
+    pub(crate) fn tell_retiring(&self, channel: u64, connection: Option<ConnectionKey>, carried: bool) {
+        if let (Self::ByLetter(mailbox), Some(connection)) = (self, connection) {
+            mailbox.send(Letter::Retiring { channel, connection, carried });
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::time::Duration;
 
 use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Slab};
 use fulmar_grpc::Status;
+use fulmar_reactor::clock;
 
 use super::PendingCall;
 use crate::call::QueuePlace;
@@ -58,6 +60,7 @@ impl GivenUp {
 
 struct Waiting {
     pending: PendingCall,
+    since: Instant,
     deadline: Option<DeadlineKey>,
 }
 
@@ -147,17 +150,27 @@ impl WaitingCalls {
         self.queue.as_ref()?.deadlines.next()
     }
 
-    /// Ends the calls whose deadline has passed.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// Ends the calls whose deadline has passed. `why` tells what one has waited for, and so long.
+    pub(crate) fn expire(&mut self, now: Instant, why: impl Fn(Duration) -> String) {
         let Some(queue) = &mut self.queue else { return };
         while let Some(key) = queue.deadlines.pop_expired(now) {
+            let since = queue.slots.get(key).map_or(now, |waiting| waiting.since);
             if let Some(pending) = queue.remove(key) {
-                pending.end(Status::deadline_exceeded(
-                    "the deadline passed while the call waited for a connection or a stream",
-                ));
+                pending.end(Status::deadline_exceeded(why(now.saturating_duration_since(since))));
             }
         }
         queue.compact();
+    }
+
+    /// Takes out the calls that are `wanted`, in their order.
+    pub(crate) fn take_where(&mut self, wanted: impl Fn(&PendingCall) -> bool) -> Vec<PendingCall> {
+        let Some(queue) = &mut self.queue else { return Vec::new() };
+        let is_wanted =
+            |key: &Key<Waiting>| queue.slots.get(*key).is_some_and(|waiting| wanted(&waiting.pending));
+        let keys: Vec<_> = queue.order.iter().copied().filter(is_wanted).collect();
+        let taken = keys.into_iter().filter_map(|key| queue.remove(key)).collect();
+        queue.compact();
+        taken
     }
 
     /// Lets the calls leave that were given up: their callers have heard.
@@ -203,8 +216,10 @@ impl Queue {
             return None;
         }
         let deadlines = &mut self.deadlines;
+        let since = clock();
         let key = self.slots.insert_with(|key| Waiting {
             pending,
+            since,
             deadline: state.deadline.map(|deadline| deadlines.insert(deadline, key)),
         });
         state.queue_place = Some(QueuePlace::new(&self.given_up, key.to_u64()));
@@ -212,7 +227,7 @@ impl Queue {
     }
 
     fn remove(&mut self, key: Key<Waiting>) -> Option<PendingCall> {
-        let Waiting { pending, deadline } = self.slots.remove(key)?;
+        let Waiting { pending, deadline, since: _ } = self.slots.remove(key)?;
         pending.cell().lock().queue_place = None;
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline);
@@ -284,7 +299,7 @@ mod tests {
             })
             .collect();
         assert_eq!(waiting.next_deadline(), Some(Instant::from_nanos(10)));
-        waiting.expire(Instant::from_nanos(20));
+        waiting.expire(Instant::from_nanos(20), |_| String::new());
         let codes: Vec<_> = cells.iter().map(|cell| code(cell)).collect();
         assert_eq!(codes, [None, None, Some(Code::DeadlineExceeded), Some(Code::DeadlineExceeded)]);
         assert_eq!(waiting.next_deadline(), Some(Instant::from_nanos(30)));
@@ -391,7 +406,7 @@ mod tests {
         assert!(waiting.queue.is_none());
         let (cell, pending) = call(Some(5));
         waiting.push_back(pending);
-        waiting.expire(Instant::from_nanos(5));
+        waiting.expire(Instant::from_nanos(5), |_| String::new());
         assert_eq!(code(&cell), Some(Code::DeadlineExceeded));
         waiting.shrink();
         assert!(waiting.queue.is_none());

@@ -133,13 +133,12 @@ fn a_deadline_holds_from_address_to_address() {
     for _ in 0..10 {
         reactor.turn(Some(Duration::from_millis(1))).unwrap();
     }
-    // The call waits in the connection, whose end brings it back.
     let cell = Arc::new(CallCell::default());
     let deadline = fulmar_reactor::clock() + Duration::from_millis(100);
     cell.lock().deadline = Some(deadline);
     let (host, core) = reactor.parts();
     host.on_letter(core, start(PendingCall::call(cell.clone())));
-    assert_eq!(host.channels().armed_deadline(spec.id), None);
+    assert_eq!(host.channels().armed_deadline(spec.id), Some(deadline));
     let first = core.keys();
     drop(stream);
     while reactor.core().keys() == first {

@@ -75,7 +75,7 @@ fn channel_to(server: &RawServer) -> Channel {
 
 /// A server whose drain goes on when its PING is answered, and not before.
 fn serve_patiently() -> RunningServer {
-    serve_with(Http2Config { drain_ms: 3_600_000, ..Http2Config::default() }).0
+    serve_with(Http2Config { drain_ms: 3_600_000, drain_idle_ms: 3_600_000, ..Http2Config::default() }).0
 }
 
 /// A peer whose server is about to shut down, and who has one open call on stream 1.

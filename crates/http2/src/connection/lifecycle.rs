@@ -189,7 +189,11 @@ impl Connection {
         self.departure.own = OwnDeparture::Announced;
         frame::go_away(STREAM_ID_MAX, ErrorCode::NoError, reason.debug(), env.out.bytes_mut());
         frame::ping(DRAIN_PING, false, env.out.bytes_mut());
-        self.set_timer(env, Timer::Drain, self.config.drain_ms);
+        let wait_ms = match self.streams.len() {
+            0 => self.config.drain_ms.min(self.config.drain_idle_ms),
+            _ => self.config.drain_ms,
+        };
+        self.set_timer(env, Timer::Drain, wait_ms);
     }
 
     /// Whether this end has sent its last GOAWAY and no stream is left: time to close.

@@ -39,10 +39,23 @@ fn r34_a_server_drains_in_two_phases_and_serves_what_was_under_way() {
 #[test]
 fn a_drain_waits_for_the_answer_to_its_ping_no_longer_than_configured() {
     let mut peer = Peer::of_server(Config { drain_ms: 700, ..Config::default() });
+    peer.requests(1, false);
     peer.act(|server, env| server.drain(env));
     peer.act(|server, env| server.drain(env));
     assert_eq!(peer.takes_frames().len(), 2);
     peer.waits(Duration::from_millis(699));
+    peer.expects_silence();
+    peer.waits(Duration::from_millis(1));
+    peer.expects(go_away(1, ErrorCode::NoError, ""));
+    assert!(!peer.engine.is_drained());
+}
+
+#[test]
+fn without_streams_a_drain_waits_for_its_answer_less_long() {
+    let mut peer = Peer::of_server(Config { drain_ms: 700, drain_idle_ms: 300, ..Config::default() });
+    peer.act(|server, env| server.drain(env));
+    assert_eq!(peer.takes_frames().len(), 2);
+    peer.waits(Duration::from_millis(299));
     peer.expects_silence();
     peer.waits(Duration::from_millis(1));
     peer.expects(go_away(0, ErrorCode::NoError, ""));

@@ -119,6 +119,8 @@ pub(crate) struct CellState {
     pub(crate) half_closed: bool,
     /// `outbound` still holds all that the caller sent, should the call have to be repeated on another connection.
     pub(crate) repeatable: bool,
+    /// Where no connection can be had the call waits for one, and does not fail.
+    pub(crate) waits_for_ready: bool,
     /// The call's index on its connection while it runs there.
     pub(crate) slot: Option<usize>,
     /// Caller: where the call waits for a connection, or for a stream on one.
@@ -139,8 +141,6 @@ pub(crate) struct CellState {
     pub(crate) deadline: Option<Instant>,
     /// How often the call was handed to a connection that then could not have processed it.
     pub(crate) attempts: u32,
-    /// How often the call was moved to another connection without having been begun.
-    pub(crate) moves: u32,
 }
 
 /// A call's place in a queue.
@@ -645,6 +645,7 @@ impl CellState {
         self.cancelled = false;
         self.half_closed = false;
         self.repeatable = false;
+        self.waits_for_ready = false;
         self.slot = None;
         self.queue_place = None;
         self.messages_in = 0;
@@ -655,7 +656,6 @@ impl CellState {
         self.path.clear();
         self.deadline = None;
         self.attempts = 0;
-        self.moves = 0;
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) struct RestingClient {
     spec: Arc<ChannelSpec>,
     handle: Option<ConnectionHandle>,
     keepalive_time: Option<Duration>,
+    carried: bool,
     /// That of the first call: most connections never have two at a time.
     door: Option<Waker>,
 }
@@ -49,6 +50,8 @@ impl Rests for ClientEndpoint {
             ready_by: _,
             going_away: _,
             keepalive_time,
+            carried,
+            lost: _,
         } = self;
         calls.clear();
         waiting.rest();
@@ -59,6 +62,7 @@ impl Rests for ClientEndpoint {
             spec: spec.clone(),
             handle: handle.take(),
             keepalive_time: *keepalive_time,
+            carried: *carried,
             door,
         })
     }
@@ -73,7 +77,7 @@ impl Rests for ClientEndpoint {
     }
 
     fn resume(&mut self, _: &Mailbox<Letter>, resting: RestingClient) {
-        let RestingClient { grpc, spec, handle, keepalive_time, door } = resting;
+        let RestingClient { grpc, spec, handle, keepalive_time, carried, door } = resting;
         if !Arc::ptr_eq(&self.spec, &spec) || self.keepalive_time != keepalive_time {
             let mut config = spec.connection_config();
             // The channel may have slowed down for its next connections.
@@ -91,7 +95,7 @@ impl Rests for ClientEndpoint {
             self.doors.push(door);
             self.calls.push(None);
         }
-        self.ready_by = None;
+        (self.ready_by, self.carried, self.lost) = (None, carried, None);
     }
 
     fn spare_memory(&self) -> usize {
@@ -109,6 +113,12 @@ impl Napping<ClientEndpoint> {
     pub(crate) fn server_name(&self) -> &str {
         let resting = || self.resting().map_or("", |resting| resting.spec.name());
         self.awake().map_or_else(resting, ClientEndpoint::server_name)
+    }
+
+    /// Whether a call was begun on this connection.
+    pub(crate) fn has_carried(&self) -> bool {
+        let resting = || self.resting().is_some_and(|resting| resting.carried);
+        self.awake().map_or_else(resting, |end| end.carried)
     }
 
     /// Whether new calls may be given to this connection.
