@@ -74,9 +74,8 @@ fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
     }
     match cell.transport {
-        Transport::Tls => return Err(RunError::NotOffered("the library does not offer TLS yet")),
         Transport::Uds => return Err(RunError::NotOffered("the library does not offer Unix sockets yet")),
-        Transport::Tcp | Transport::InProcess => {}
+        Transport::Tcp | Transport::Tls | Transport::InProcess => {}
     }
     match cell.peer {
         Peer::Fulmar => fulmar::run(cell, meter),

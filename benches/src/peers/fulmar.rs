@@ -1,10 +1,14 @@
 //! Fulmar, both ends: generated code, one channel, one connection. Blocking callers have a thread and a connection each.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fulmar::{Channel, ClientReactor, Duplex, Http2Config, LocalReactor, Server, ServerBuilder};
+use fulmar::{
+    Channel, ChannelBuilder, ClientReactor, ConnectError, Duplex, Http2Config, LocalReactor, Server,
+    ServerBuilder, blocking,
+};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::try_join_all;
@@ -18,6 +22,7 @@ use crate::meter::Meter;
 use crate::proto::Payload;
 use crate::proto::bench_client::{BenchClient, blocking::BenchClient as BlockingClient};
 use crate::proto::bench_server::BenchServer;
+use crate::secured;
 
 /// Longer than any wait of a cell, so that a spinning thread never sleeps.
 const SPIN: Duration = Duration::from_secs(1);
@@ -47,31 +52,54 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     if cell.transport == Transport::InProcess {
         return in_process(cell, meter, server);
     }
+    let server = match cell.transport {
+        Transport::Tls => server.tls(secured::server()),
+        _ => server,
+    };
     let server = server.bind("127.0.0.1:0")?;
-    let endpoint = format!("http://{}", server.local_addr()?);
+    let endpoint = &Target { address: server.local_addr()?, is_secured: cell.transport == Transport::Tls };
     if cell.threads == Threads::One {
         let mut reactor = LocalReactor::new()?;
         reactor.serve(server)?;
-        let client = reactor.block_on(BenchClient::connect(endpoint))?;
+        let client = reactor.block_on(endpoint.connect())?;
         return Ok(call_on(&mut reactor, cell, meter, &client)?);
     }
     let server = server.spawn()?;
     match (cell.client, cell.threads) {
-        (Client::Blocking, _) => blocking_callers(cell, meter, &endpoint)?,
+        (Client::Blocking, _) => blocking_callers(cell, meter, endpoint)?,
         (Client::Async, Threads::Runtime) => {
-            multi_thread()?.block_on(async {
-                call_on_tokio(cell, meter, BenchClient::connect(endpoint).await?).await
-            })?;
+            multi_thread()?
+                .block_on(async { call_on_tokio(cell, meter, endpoint.connect().await?).await })?;
         }
-        (Client::Async, Threads::Callers) => threads_that_call(cell, meter, &endpoint)?,
-        (Client::Async, Threads::Tokio) => driven_by_tokio(cell, meter, &endpoint)?,
+        (Client::Async, Threads::Callers) => threads_that_call(cell, meter, endpoint)?,
+        (Client::Async, Threads::Tokio) => driven_by_tokio(cell, meter, endpoint)?,
         (Client::Async, Threads::Spin) => {
-            connect_and_call(&mut LocalReactor::with_busy_poll(SPIN)?, cell, meter, &endpoint)?;
+            connect_and_call(&mut LocalReactor::with_busy_poll(SPIN)?, cell, meter, endpoint)?;
         }
-        (Client::Async, _) => connect_and_call(&mut LocalReactor::new()?, cell, meter, &endpoint)?,
+        (Client::Async, _) => connect_and_call(&mut LocalReactor::new()?, cell, meter, endpoint)?,
     }
     server.shutdown(Duration::ZERO)?;
     Ok(())
+}
+
+/// Where the server of a cell is.
+struct Target {
+    address: SocketAddr,
+    is_secured: bool,
+}
+
+impl Target {
+    fn builder(&self) -> ChannelBuilder {
+        if self.is_secured {
+            Channel::builder(format!("https://{}", self.address)).tls(secured::client())
+        } else {
+            Channel::builder(format!("http://{}", self.address))
+        }
+    }
+
+    async fn connect(&self) -> Result<BenchClient, ConnectError> {
+        self.builder().connect().await.map(BenchClient::new)
+    }
 }
 
 /// Both ends on the reactor of the server, wherever the callers are.
@@ -94,8 +122,13 @@ fn in_process(cell: &Cell, meter: &Arc<Meter>, server: ServerBuilder) -> Result<
     Ok(())
 }
 
-fn connect_and_call(reactor: &mut LocalReactor, cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
-    let client = reactor.block_on(BenchClient::connect(endpoint))?;
+fn connect_and_call(
+    reactor: &mut LocalReactor,
+    cell: &Cell,
+    meter: &Arc<Meter>,
+    endpoint: &Target,
+) -> Called {
+    let client = reactor.block_on(endpoint.connect())?;
     call_on(reactor, cell, meter, &client)
 }
 
@@ -124,11 +157,11 @@ async fn call_on_tokio(cell: &Cell, meter: &Arc<Meter>, client: BenchClient) -> 
 }
 
 /// All callers on one channel, each a task of a current-thread runtime, which drives their end of the connection too.
-fn driven_by_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
+fn driven_by_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &Target) -> Called {
     current_thread()?.block_on(LocalSet::new().run_until(async {
         let (reactor, driver) = ClientReactor::on_tokio()?;
         let driver = spawn_local(driver);
-        let channel = Channel::builder(endpoint).reactor(&reactor).connect().await?;
+        let channel = endpoint.builder().reactor(&reactor).connect().await?;
         call_on_tokio(cell, meter, BenchClient::new(channel)).await?;
         drop(reactor);
         Ok(driver.await??)
@@ -136,8 +169,8 @@ fn driven_by_tokio(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
 }
 
 /// Callers on threads of their own, on one channel whose connection is on the process's client reactor.
-fn threads_that_call(cell: &Cell, meter: &Arc<Meter>, endpoint: &str) -> Called {
-    let client = block_on(BenchClient::connect(endpoint))?;
+fn threads_that_call(cell: &Cell, meter: &Arc<Meter>, endpoint: &Target) -> Called {
+    let client = block_on(endpoint.connect())?;
     thread::scope(|scope| {
         let caller =
             || scope.spawn(|| block_on(call(cell.kind, client.clone(), Arc::clone(meter), payload(cell))));
@@ -175,7 +208,7 @@ async fn call(kind: Kind, client: BenchClient, meter: Arc<Meter>, payload: Paylo
     Ok(())
 }
 
-fn blocking_callers(cell: &Cell, meter: &Meter, endpoint: &str) -> Called {
+fn blocking_callers(cell: &Cell, meter: &Meter, endpoint: &Target) -> Called {
     thread::scope(|scope| {
         let caller = || scope.spawn(|| blocking_caller(cell, meter, endpoint));
         let threads: Vec<_> = (0..cell.callers).map(|_| caller()).collect();
@@ -186,8 +219,8 @@ fn blocking_callers(cell: &Cell, meter: &Meter, endpoint: &str) -> Called {
     })
 }
 
-fn blocking_caller(cell: &Cell, meter: &Meter, endpoint: &str) -> Called {
-    let mut client = BlockingClient::connect(endpoint)?;
+fn blocking_caller(cell: &Cell, meter: &Meter, endpoint: &Target) -> Called {
+    let mut client = BlockingClient::new(blocking::Channel::with(endpoint.builder())?);
     let payload = payload(cell);
     match cell.kind {
         Kind::Unary => {

@@ -28,7 +28,9 @@ const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 const STREAMS_MAX: u32 = 100_000;
 
 impl Ends for H2 {
-    async fn serve(listener: TcpListener, mut stopped: oneshot::Receiver<()>) -> Called {
+    const OFFERS_TLS: bool = false;
+
+    async fn serve(listener: TcpListener, _secured: bool, mut stopped: oneshot::Receiver<()>) -> Called {
         // Connections end with the run: their clients close them.
         loop {
             tokio::select! {

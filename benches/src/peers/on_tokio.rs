@@ -19,9 +19,13 @@ pub(super) type Called = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// Both ends of a peer.
 pub(super) trait Ends {
+    /// Whether they can do TLS.
+    const OFFERS_TLS: bool;
+
     /// Serves until `stopped`.
     fn serve(
         listener: TcpListener,
+        secured: bool,
         stopped: oneshot::Receiver<()>,
     ) -> impl Future<Output = Called> + Send + 'static;
 
@@ -31,8 +35,9 @@ pub(super) trait Ends {
 
 /// Runs a cell.
 pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
-    if cell.transport != Transport::Tcp {
-        return Err(RunError::NotOffered("the grid has this peer over TCP only"));
+    let secured = cell.transport == Transport::Tls;
+    if cell.transport != Transport::Tcp && !(secured && E::OFFERS_TLS) {
+        return Err(RunError::NotOffered("the grid does not have this peer over that"));
     }
     let server_runtime = match cell.threads {
         Threads::Callers => return Err(RunError::NotOffered("its callers are tasks: --threads runtime")),
@@ -46,16 +51,16 @@ pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunErr
             let listener = bind().await?;
             let address = listener.local_addr()?;
             let (stop, stopped) = oneshot::channel();
-            let server = tokio::spawn(E::serve(listener, stopped));
+            let server = tokio::spawn(E::serve(listener, secured, stopped));
             E::call_all(cell, meter, address).await?;
             drop(stop);
             server.await?
         })?,
-        (Client::Async, _) => beside::<E>(server_runtime, |address| {
+        (Client::Async, _) => beside::<E>(server_runtime, secured, |address| {
             current_thread()?.block_on(E::call_all(cell, meter, address))
         })?,
         (Client::Blocking, _) => {
-            beside::<E>(server_runtime, |address| blocking_callers::<E>(cell, meter, address))?;
+            beside::<E>(server_runtime, secured, |address| blocking_callers::<E>(cell, meter, address))?;
         }
     }
     Ok(())
@@ -70,11 +75,11 @@ pub(super) fn multi_thread() -> std::io::Result<Runtime> {
 }
 
 /// Runs the server on a thread of its own for as long as `callers` takes.
-fn beside<E: Ends>(runtime: Runtime, callers: impl FnOnce(SocketAddr) -> Called) -> Called {
+fn beside<E: Ends>(runtime: Runtime, secured: bool, callers: impl FnOnce(SocketAddr) -> Called) -> Called {
     let listener = runtime.block_on(bind())?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
-    let server = thread::spawn(move || runtime.block_on(E::serve(listener, stopped)));
+    let server = thread::spawn(move || runtime.block_on(E::serve(listener, secured, stopped)));
     let called = callers(address);
     drop(stop);
     let served = server.join().expect("the server thread does not panic");

@@ -12,17 +12,24 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::on_tokio::{Called, Ends};
-use crate::cell::{Cell, Kind};
+use crate::cell::{Cell, Kind, Transport};
 use crate::meter::Meter;
 use crate::proto::tonic::bench_client::BenchClient;
 use crate::proto::tonic::bench_server::{Bench, BenchServer};
 use crate::proto::{Count, Payload};
+use crate::secured;
 
 pub(super) struct Tonic;
 
 impl Ends for Tonic {
-    async fn serve(listener: TcpListener, stopped: oneshot::Receiver<()>) -> Called {
-        Server::builder()
+    const OFFERS_TLS: bool = true;
+
+    async fn serve(listener: TcpListener, secured: bool, stopped: oneshot::Receiver<()>) -> Called {
+        let mut server = Server::builder();
+        if secured {
+            server = server.tls_config(secured::tonic_server())?;
+        }
+        server
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .add_service(BenchServer::new(Echo))
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async {
@@ -33,7 +40,13 @@ impl Ends for Tonic {
     }
 
     async fn call_all(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> Called {
-        let channel = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true).connect().await?;
+        let is_secured = cell.transport == Transport::Tls;
+        let scheme = if is_secured { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?.tcp_nodelay(true);
+        if is_secured {
+            endpoint = endpoint.tls_config(secured::tonic_client())?;
+        }
+        let channel = endpoint.connect().await?;
         let payload = Payload { body: vec![0; cell.payload_bytes].into() };
         let mut callers = JoinSet::new();
         for _ in 0..cell.callers {

@@ -1,4 +1,4 @@
-//! Records of TLS in and out, by the interface of `rustls` that keeps no buffers of its own (docs/decisions: "TLS without buffers").
+//! Records of TLS in and out, by the interface of `rustls` that keeps no buffers of its own (docs/decisions/0013).
 
 use fulmar_base::Output;
 use rustls::Error;

@@ -116,7 +116,7 @@ fn engine_pairs(plan: &Plan) -> Counted {
     plan.count(|| pair.ping_pong(b"x"))
 }
 
-async fn ticks(plan: &Plan, channel: Channel) -> Counted {
+pub(crate) async fn ticks(plan: &Plan, channel: Channel) -> Counted {
     let client = BenchClient::new(channel);
     plan.count_async(async || {
         client.tick(TICK).await?;

@@ -9,6 +9,7 @@ mod calls;
 mod ends;
 mod servers;
 mod streams;
+mod tls;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -33,8 +34,15 @@ struct Line {
     count: fn(&Plan) -> Counted,
 }
 
-const LINES: &[&[Line]] =
-    &[calls::ENGINES, calls::LINES, calls::PAYLOADS, calls::COMPRESSED, streams::LINES, ends::LINES];
+const LINES: &[&[Line]] = &[
+    calls::ENGINES,
+    calls::LINES,
+    calls::PAYLOADS,
+    calls::COMPRESSED,
+    streams::LINES,
+    ends::LINES,
+    tls::LINES,
+];
 
 /// How many allocations of a whole line are no allocation per call: when the system holds a thread up, more than ever before piles
 /// up for it, and a buffer grows, once. One in ten thousand calls is over this.

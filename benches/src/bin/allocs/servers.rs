@@ -11,6 +11,7 @@ use fulmar_benches::contract::Handlers;
 use fulmar_benches::echo::Echo;
 use fulmar_benches::proto::bench_server::BenchServer;
 use fulmar_benches::proto::contract::contract_server::ContractServer;
+use fulmar_benches::secured;
 
 use crate::Counted;
 
@@ -38,6 +39,24 @@ pub(crate) fn compressed(encoding: &str, calls: impl AsyncFnOnce(Channel) -> Cou
             calls,
         ),
     }
+}
+
+/// The same over TLS.
+pub(crate) fn one_thread_secured(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    let server = builder().tls(secured::server()).bind("127.0.0.1:0")?;
+    let endpoint = format!("https://{}", server.local_addr()?);
+    let mut reactor = LocalReactor::new()?;
+    reactor.serve(server)?;
+    reactor
+        .block_on(async { calls(Channel::builder(endpoint).tls(secured::client()).connect().await?).await })
+}
+
+/// The caller drives the client's end of the connection, the server is on another thread; over TLS.
+pub(crate) fn blocking_secured(calls: impl FnOnce(blocking::Channel) -> Counted) -> Counted {
+    let server = builder().tls(secured::server()).bind("127.0.0.1:0")?.spawn()?;
+    let address = server.local_addr().ok_or("the server has no address")?;
+    let channel = Channel::builder(format!("https://{address}")).tls(secured::client());
+    calls(blocking::Channel::with(channel)?)
 }
 
 fn one_thread_with(

@@ -93,7 +93,7 @@ fn mixed() -> Mixed {
     }
 }
 
-async fn pairs(plan: &Plan, channel: Channel) -> Counted {
+pub(crate) async fn pairs(plan: &Plan, channel: Channel) -> Counted {
     let Duplex { mut requests, mut replies } = BenchClient::new(channel).ticks(()).await?;
     let mut reply = Count::default();
     plan.count_async(async || {

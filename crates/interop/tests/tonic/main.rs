@@ -10,6 +10,7 @@ mod compression;
 mod details;
 mod fulmar_lab;
 mod journal;
+mod secured;
 mod tonic_client;
 mod tonic_lab;
 mod within;

@@ -11,8 +11,8 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::journal::Journal;
@@ -38,6 +38,16 @@ impl TonicLab {
     }
 
     pub(crate) fn start_with(settings: impl FnOnce(LabServer<Handlers>) -> LabServer<Handlers>) -> Self {
+        Self::start_as(Server::builder(), settings)
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_secured(tls: ServerTlsConfig) -> Self {
+        let server = Server::builder().tls_config(tls).expect("the configuration serves");
+        Self::start_as(server, |lab| lab)
+    }
+
+    fn start_as(server: Server, settings: impl FnOnce(LabServer<Handlers>) -> LabServer<Handlers>) -> Self {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -54,7 +64,7 @@ impl TonicLab {
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {
-            let serve = Server::builder()
+            let serve = server
                 .max_concurrent_streams(2_000)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .add_service(lab)
