@@ -167,7 +167,7 @@ impl RoofHost {
         let shelf = self.servers.get(server).filter(|slot| !slot.closing)?.shelf.clone();
         // In-process bytes never leave the process: there is nothing to secure.
         let wiring = match peer.remote() {
-            Some(_) => shelf.kin.shared.security.wiring(),
+            Some(_) => shelf.kin.shared.security.wiring(&peer),
             None => Wiring::Plain,
         };
         Some(move |handle| {

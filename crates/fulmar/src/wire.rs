@@ -4,6 +4,8 @@ use fulmar_base::{Closed, Endpoint, Env, Instant, Plain, TaskId, Transport};
 #[cfg(feature = "_tls")]
 use fulmar_tls::{ClientTls, ServerTls, Tls, TlsName, TlsSession};
 
+use crate::peer::Peer;
+
 /// An endpoint on the wire. Behind TLS it has the size of one in plain text: the state of TLS is in a box.
 pub(crate) enum Wire<E> {
     Plain(Plain<E>),
@@ -53,11 +55,25 @@ pub(crate) enum Wiring {
 pub(crate) const NO_HANDSHAKE: &str = "TLS: the handshake was not completed in time";
 
 impl ServerSecurity {
-    pub(crate) fn wiring(&self) -> Wiring {
+    /// Whether clients may show certificates.
+    #[cfg(feature = "_tls")]
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.asks_for_certificates())
+    }
+
+    /// For a connection of `peer`, which is told of its certificates.
+    #[cfg_attr(
+        not(feature = "_tls"),
+        expect(unused_variables, reason = "without TLS there are no certificates")
+    )]
+    pub(crate) fn wiring(&self, peer: &Peer) -> Wiring {
         match self {
             Self::None => Wiring::Plain,
             #[cfg(feature = "_tls")]
-            Self::Tls(tls) => Wiring::Tls(tls.session()),
+            Self::Tls(tls) => match peer.wanted_certificates() {
+                Some(certificates) => Wiring::Tls(tls.session().tell_certificates(certificates)),
+                None => Wiring::Tls(tls.session()),
+            },
         }
     }
 }

@@ -142,7 +142,7 @@ impl ServerShared {
     /// # Errors
     /// Nobody serves, or the connection is not let in.
     pub(crate) fn arrive(&self, socket: Socket, here: Option<ReactorId>) -> Result<Option<Arrival>, Refused> {
-        let peer = Peer::of(&socket);
+        let peer = Peer::of(&socket, &self.security);
         if self.door.as_ref().is_some_and(|door| !door.admits_connection(&peer)) {
             trace::refused(&peer);
             return Err(Refused::ByDoor);
