@@ -1,5 +1,6 @@
 //! Certificates for what is measured over TLS: made when a program first needs them, and gone with it.
 
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use fulmar::tls::rustls::pki_types::pem::PemObject;
@@ -7,7 +8,15 @@ use fulmar::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use fulmar::tls::{ClientTls, ServerTls, rustls};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
+/// Where a process finds the certificate of the one that has started it.
+const SHARED: &str = "FULMAR_BENCHES_CERTIFICATE";
+
 static OWN: LazyLock<Own> = LazyLock::new(|| {
+    if let Ok(shared) = std::env::var(SHARED)
+        && let Some((certificate, key)) = shared.split_once(BETWEEN)
+    {
+        return Own { certificate: certificate.to_owned(), key: key.to_owned() };
+    }
     let own =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate can be made");
     Own { certificate: own.cert.pem(), key: own.signing_key.serialize_pem() }
@@ -17,6 +26,14 @@ static OWN: LazyLock<Own> = LazyLock::new(|| {
 struct Own {
     certificate: String,
     key: String,
+}
+
+/// Between a certificate and its key; PEM has no such line.
+const BETWEEN: &str = "=====\n";
+
+/// Lets a process that is about to be started have the same certificate, of whichever end it is.
+pub fn share(command: &mut Command) {
+    command.env(SHARED, format!("{}{BETWEEN}{}", OWN.certificate, OWN.key));
 }
 
 /// What a server of ours shows.

@@ -55,6 +55,15 @@ pub(crate) enum Wiring {
 pub(crate) const NO_HANDSHAKE: &str = "TLS: the handshake was not completed in time";
 
 impl ServerSecurity {
+    /// What an endpoint of the server begins with.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self {
+            Self::None => "http",
+            #[cfg(feature = "_tls")]
+            Self::Tls(_) => "https",
+        }
+    }
+
     /// Whether clients may show certificates.
     #[cfg(feature = "_tls")]
     pub(crate) fn asks_for_certificates(&self) -> bool {

@@ -73,6 +73,10 @@ impl ServerHandle {
         }
     }
 
+    pub(super) fn scheme(&self) -> &'static str {
+        self.shared.security.scheme()
+    }
+
     /// How much the server's reactors have in use, with everything else that is on them. None on a reactor's thread (in a handler),
     /// which waiting would stop, and when a reactor does not answer within 10 s. Not for a server that
     /// [`LocalReactor::serve`](crate::LocalReactor::serve) serves: its reactor answers only while it runs, and can be
@@ -122,11 +126,11 @@ impl RunningServer {
         &self.addresses
     }
 
-    /// What a client on this machine connects to: `http://127.0.0.1:PORT` or `unix:/path`, of the first listener; an empty text
+    /// What a client on this machine connects to: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` with TLS, or `unix:/path`, of the first listener; an empty text
     /// where there is none.
     pub fn endpoint(&self) -> String {
         match self.addresses.first() {
-            Some(Address::Ip(address)) => format!("http://{address}"),
+            Some(Address::Ip(address)) => format!("{}://{address}", self.handle.scheme()),
             Some(unix) => unix.to_string(),
             None => String::new(),
         }

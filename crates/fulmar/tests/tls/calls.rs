@@ -21,6 +21,7 @@ pub fn serve(tls: ServerTls) -> (RunningServer, String) {
     let server =
         Server::builder().reactors(1).tls(tls).add_service(Demo::default()).bind("127.0.0.1:0").unwrap();
     let server = server.spawn().unwrap();
+    assert_eq!(server.endpoint(), format!("https://{}", server.local_addr().unwrap()));
     let endpoint = format!("https://localhost:{}", server.local_addr().unwrap().port());
     (server, endpoint)
 }
