@@ -272,6 +272,10 @@ impl Host for RoofHost {
         }
     }
 
+    fn on_accept_failed(&mut self, core: &mut Core, _: ListenerKey, error: &io::Error) {
+        trace::accept_failed(error, core.connections(), core.now());
+    }
+
     fn on_letter(&mut self, core: &mut Core, letter: Letter) {
         match letter {
             Letter::Start { spec, pending } => self.channels.start(core, &spec, pending),

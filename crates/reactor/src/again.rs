@@ -55,8 +55,8 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
         let accepted = listener.accept();
         match accepted {
             // One timer for a listener, however many connections arrive meanwhile.
-            Accepted::Exhausted if std::mem::replace(&mut listener.resting, true) => {}
-            Accepted::Exhausted => self.timers.arm_listener(self.bench.now + EXHAUSTED_REST, key),
+            Accepted::Exhausted(_) if std::mem::replace(&mut listener.resting, true) => {}
+            Accepted::Exhausted(_) => self.timers.arm_listener(self.bench.now + EXHAUSTED_REST, key),
             Accepted::Connection(..) if self.connections.len() >= self.bench.config.connections_max => {
                 return Accepted::Gone;
             }

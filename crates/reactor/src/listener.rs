@@ -216,7 +216,7 @@ pub(crate) enum Accepted {
     /// No connection waits.
     Empty,
     /// No descriptor or memory for it: it waits in the kernel until there is.
-    Exhausted,
+    Exhausted(io::Error),
 }
 
 impl Listener {
@@ -240,7 +240,7 @@ impl Listener {
     pub(crate) fn accept(&self) -> Accepted {
         match self.socket.accept() {
             Ok((stream, peer)) => Accepted::Connection(Socket::accepted(stream, peer)),
-            Err(error) => classify(&error),
+            Err(error) => classify(error),
         }
     }
 }
@@ -292,7 +292,7 @@ impl Source for Watched {
     }
 }
 
-fn classify(error: &io::Error) -> Accepted {
+fn classify(error: io::Error) -> Accepted {
     match error.kind() {
         io::ErrorKind::WouldBlock => Accepted::Empty,
         // On Linux, accept also passes on the network errors of the connection it was about to return (accept(2)).
@@ -304,6 +304,25 @@ fn classify(error: &io::Error) -> Accepted {
         | io::ErrorKind::HostUnreachable
         | io::ErrorKind::TimedOut => Accepted::Gone,
         // EMFILE, ENFILE, ENOBUFS, ENOMEM, and whatever else there may be: none of it ends the listener.
-        _ => Accepted::Exhausted,
+        _ => Accepted::Exhausted(error),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_memory_or_buffers_waits_and_a_connection_that_is_gone_does_not() {
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+            assert!(
+                matches!(classify(io::Error::from_raw_os_error(errno)), Accepted::Exhausted(_)),
+                "{errno}"
+            );
+        }
+        for errno in [libc::ECONNABORTED, libc::ECONNRESET, libc::EINTR, libc::ENETDOWN, libc::EHOSTUNREACH] {
+            assert!(matches!(classify(io::Error::from_raw_os_error(errno)), Accepted::Gone), "{errno}");
+        }
+        assert!(matches!(classify(io::Error::from_raw_os_error(libc::EAGAIN)), Accepted::Empty));
     }
 }

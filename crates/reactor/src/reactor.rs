@@ -51,6 +51,17 @@ pub trait Host: Sized {
         socket: Socket,
     );
 
+    /// A listener has connections that cannot be accepted for want of descriptors or memory. They wait, and it tries again by a timer,
+    /// ten times a second, as long as it takes. Told at each attempt that fails; by default nothing is done about it.
+    fn on_accept_failed(
+        &mut self,
+        core: &mut Core<Self::Transport, Self::Letter>,
+        listener: ListenerKey,
+        error: &io::Error,
+    ) {
+        let _ = (core, listener, error);
+    }
+
     /// A letter has come: from the mailbox, or from a timer.
     fn on_letter(&mut self, core: &mut Core<Self::Transport, Self::Letter>, letter: Self::Letter);
 
@@ -442,7 +453,8 @@ impl<H: Host> Reactor<H> {
             match self.core.accept(key) {
                 Accepted::Connection(socket) => self.host.on_accept(&mut self.core, key, socket),
                 Accepted::Gone => {}
-                Accepted::Empty | Accepted::Exhausted => return,
+                Accepted::Empty => return,
+                Accepted::Exhausted(error) => return self.host.on_accept_failed(&mut self.core, key, &error),
             }
             self.core.bench.tick();
             if self.core.bench.now >= until {

@@ -327,6 +327,14 @@ impl ServerBuilder {
         self
     }
 
+    /// How long a client may take nothing at all of what waits to be written to its socket, before its connection is closed. 60 s by
+    /// default. It is for clients that have stopped reading altogether; how long a client that reads may withhold the credit that a
+    /// stream needs is [`Http2Config::credit_wait_ms`](fulmar_http2::Config::credit_wait_ms).
+    pub fn write_stall(mut self, stall: std::time::Duration) -> Self {
+        self.reactor.write_stall = stall;
+        self
+    }
+
     /// Takes messages in this encoding, and tells clients so. A client that compresses with another one gets `UNIMPLEMENTED` and the
     /// names of those accepted. None by default.
     ///

@@ -69,6 +69,9 @@ impl Polling {
 pub(crate) fn accepted(_peer: impl Display) {}
 
 #[inline]
+pub(crate) fn accept_failed(_error: &std::io::Error, _connections: usize, _now: Instant) {}
+
+#[inline]
 pub(crate) fn refused(_peer: impl Display) {}
 
 #[inline]

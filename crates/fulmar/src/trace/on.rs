@@ -232,6 +232,26 @@ pub(crate) fn accepted(peer: impl Display) {
     tracing::debug!(target: "fulmar::connection", side = "server", peer = %peer, "accepted");
 }
 
+thread_local! {
+    /// When this thread may tell again that it cannot accept.
+    static ACCEPT_SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
+}
+
+/// A server cannot accept the connections that wait. Told once a second.
+pub(crate) fn accept_failed(error: &std::io::Error, connections: usize, now: Instant) {
+    if ACCEPT_SILENT_UNTIL.get() > now {
+        return;
+    }
+    ACCEPT_SILENT_UNTIL.set(now + SLOW_POLL_SILENCE);
+    tracing::warn!(
+        target: "fulmar::connection",
+        side = "server",
+        connections,
+        %error,
+        "connections wait that cannot be accepted: are there enough file descriptors?"
+    );
+}
+
 /// A server does not want a connection.
 pub(crate) fn refused(peer: impl Display) {
     tracing::debug!(target: "fulmar::connection", side = "server", peer = %peer, "refused");
