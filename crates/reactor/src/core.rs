@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, Pool, Slab, TaskId, Transport};
@@ -10,10 +11,10 @@ use crate::address::Address;
 use crate::bench::Bench;
 use crate::config::ReactorConfig;
 use crate::connection::{Connection, Ending, Link, Next, Phase};
-use crate::current::ReactorId;
+use crate::current::{self, ReactorId};
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 use crate::listener::{Listener, ListeningSocket};
-use crate::mailbox::{Inbox, Mail, Mailbox};
+use crate::mailbox::{Inbox, Mail, Mailbox, TaskWaker};
 use crate::options::{Dial, SocketOptions};
 use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
@@ -37,6 +38,8 @@ pub struct Core<T, L> {
     pub(crate) inbox: Inbox<L>,
     /// Memory for the next swap with the inbox.
     pub(crate) mail: Mail<L>,
+    /// Memory for the next swap with the wake-ups of this thread.
+    pub(crate) woken: Vec<Arc<TaskWaker>>,
     /// Connections that transmit and write at the end of this round.
     pub(crate) dirty: VecDeque<ConnectionKey>,
     /// Sockets that had more than fitted into their turn, or whose turns are long. Nothing else announces them: edges are told once.
@@ -300,6 +303,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
             tasks: Tasks::new(inbox.post()),
             inbox,
             mail: Mail::new(),
+            woken: Vec::new(),
             dirty: VecDeque::new(),
             again: VecDeque::new(),
             accepting: VecDeque::new(),
@@ -347,7 +351,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     }
 
     fn has_ready_here(&self) -> bool {
-        self.tasks.has_ready() || !self.bench.piped.is_empty()
+        self.tasks.has_ready() || !self.bench.piped.is_empty() || current::has_woken()
     }
 
     /// Wakers made for tasks of a connection have fired.

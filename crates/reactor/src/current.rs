@@ -1,5 +1,8 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mailbox::TaskWaker;
 
 /// Tells the reactors of a process apart.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -27,16 +30,50 @@ pub fn current_reactor() -> Option<ReactorId> {
 
 thread_local! {
     static CURRENT: Cell<Option<ReactorId>> = const { Cell::new(None) };
+
+    /// Wake-ups that this thread has for the reactor that it is inside of. They need neither the lock of its mailbox nor a look
+    /// whether it sleeps.
+    static WOKEN: RefCell<Vec<Arc<TaskWaker>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps a wake-up for the reactor that this thread is inside of. Gives back one for another reactor.
+#[inline]
+pub(crate) fn keep_woken(waker: Arc<TaskWaker>) -> Result<(), Arc<TaskWaker>> {
+    if CURRENT.try_with(Cell::get).ok().flatten() != Some(waker.reactor()) {
+        return Err(waker);
+    }
+    let mut waker = Some(waker);
+    // A thread that is going away keeps nothing.
+    let _ = WOKEN.try_with(|woken| woken.borrow_mut().extend(waker.take()));
+    waker.map_or(Ok(()), Err)
+}
+
+/// Whether there are wake-ups for the reactor that this thread is inside of.
+pub(crate) fn has_woken() -> bool {
+    WOKEN.with_borrow(|woken| !woken.is_empty())
+}
+
+/// Takes the wake-ups out for the reactor that this thread is inside of, into `woken`, which must be empty and whose memory serves
+/// the next ones.
+pub(crate) fn swap_woken(woken: &mut Vec<Arc<TaskWaker>>) {
+    WOKEN.with_borrow_mut(|kept| std::mem::swap(kept, woken));
 }
 
 /// While it lives, this thread is inside of a reactor.
 pub(crate) struct Entered {
     outer: Option<ReactorId>,
+    /// The wake-ups of the outer one.
+    outer_woken: Vec<Arc<TaskWaker>>,
 }
 
 impl Entered {
     pub(crate) fn new(reactor: ReactorId) -> Self {
-        Self { outer: CURRENT.with(|current| current.replace(Some(reactor))) }
+        let outer = CURRENT.with(|current| current.replace(Some(reactor)));
+        let outer_woken = match outer {
+            Some(_) => WOKEN.try_with(RefCell::take).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        Self { outer, outer_woken }
     }
 }
 
@@ -44,6 +81,11 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // A thread that is going away has no current reactor any more, which is what is wanted.
         let _ = CURRENT.try_with(|current| current.set(self.outer));
+        let Ok(mut woken) = WOKEN.try_with(RefCell::take) else { return };
+        // The reactor finds the others in its mailbox when it runs again.
+        woken.drain(..).for_each(TaskWaker::post);
+        let kept = if self.outer.is_some() { std::mem::take(&mut self.outer_woken) } else { woken };
+        let _ = WOKEN.try_with(|woken| woken.replace(kept));
     }
 }
 

@@ -84,7 +84,8 @@ impl<L> Mail<L> {
     }
 }
 
-/// What is behind a [`Waker`] made by a reactor: it puts itself into the reactor's mailbox, unless it is there already.
+/// What is behind a [`Waker`] made by a reactor: it puts itself into the reactor's mailbox, or among what the thread
+/// [keeps](current::keep_woken) that is inside of the reactor, unless it is there already.
 pub(crate) struct TaskWaker {
     pub(crate) target: Target,
     queued: AtomicBool,
@@ -115,6 +116,16 @@ impl TaskWaker {
         }
     }
 
+    /// The reactor that it belongs to.
+    pub(crate) fn reactor(&self) -> ReactorId {
+        self.post.reactor()
+    }
+
+    /// Puts it into the mailbox of its reactor.
+    pub(crate) fn post(self: Arc<Self>) {
+        Arc::clone(&self.post).post(self);
+    }
+
     /// From here on the waker may be queued again. To be called before what it wakes runs, so that no wake-up is lost.
     pub(crate) fn dequeued(&self) {
         self.queued.swap(false, Ordering::AcqRel);
@@ -123,26 +134,33 @@ impl TaskWaker {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        if !self.queued.swap(true, Ordering::AcqRel) {
-            Arc::clone(&self.post).post(self);
+        if !self.queued.swap(true, Ordering::AcqRel)
+            && let Err(waker) = current::keep_woken(self)
+        {
+            waker.post();
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.queued.swap(true, Ordering::AcqRel) {
-            self.post.post(Arc::clone(self));
-        }
+        Arc::clone(self).wake();
     }
 }
 
 /// A mailbox, to those who do not know what its letters are.
 pub(crate) trait Post: Send + Sync {
     fn post(&self, waker: Arc<TaskWaker>);
+
+    /// Whose mailbox it is.
+    fn reactor(&self) -> ReactorId;
 }
 
 impl<L: Send> Post for Shared<L> {
     fn post(&self, waker: Arc<TaskWaker>) {
         drop(self.push(waker, |mail, waker| mail.wakes.push(waker)));
+    }
+
+    fn reactor(&self) -> ReactorId {
+        self.reactor
     }
 }
 
@@ -286,6 +304,7 @@ mod tests {
     use mio::{Events, Poll, Token};
 
     use super::*;
+    use crate::current::Entered;
 
     fn new_inbox() -> (Poll, Inbox<u32>) {
         let poll = Poll::new().expect("the system has a selector");
@@ -349,6 +368,28 @@ mod tests {
         waker.wake();
         inbox.swap(&mut mail);
         assert_eq!(mail.wakes.len(), 1);
+    }
+
+    #[test]
+    fn wake_ups_on_the_reactors_own_thread_go_through_the_mailbox_only_when_they_are_left_behind() {
+        let ((_poll, inbox), (_other_poll, other)) = (new_inbox(), new_inbox());
+        let waker = TaskWaker::waker(Target::Local(1), inbox.post());
+        let entered = Entered::new(inbox.mailbox().reactor());
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        TaskWaker::waker(Target::Local(2), other.post()).wake();
+        assert!(!inbox.has_mail() && other.has_mail() && current::has_woken());
+        {
+            let _inner = Entered::new(other.mailbox().reactor());
+            assert!(!current::has_woken(), "those are the outer one's");
+        }
+        let mut woken = Vec::new();
+        current::swap_woken(&mut woken);
+        assert_eq!(woken.len(), 1);
+        woken.iter().for_each(|waker| waker.dequeued());
+        waker.wake();
+        drop(entered);
+        assert!(inbox.has_mail() && !current::has_woken(), "for when the reactor runs again");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use mio::event::Event;
 use crate::clock;
 use crate::config::ReactorConfig;
 use crate::core::{Core, Ended, Root, Source};
-use crate::current::Entered;
+use crate::current::{self, Entered};
 use crate::keys::{ConnectionKey, ListenerKey};
 use crate::listener::{ACCEPTS_MAX, Accepted};
 use crate::mailbox::{Mail, Mailbox, Target, TaskWaker};
@@ -226,12 +226,13 @@ impl<H: Host> Reactor<H> {
 
     /// Passes on all wake-ups that are there, and opens all letters; `false` if there are none.
     fn open_mail(&mut self) -> bool {
+        let woken = self.pass_on_own();
         if !self.core.inbox.has_mail() {
-            return false;
+            return woken;
         }
         let mut mail = std::mem::replace(&mut self.core.mail, Mail::new());
         self.core.inbox.swap(&mut mail);
-        let some = !mail.is_empty();
+        let some = woken || !mail.is_empty();
         self.pass_on(mail.wakes.drain(..));
         for (number, letter) in mail.letters.drain(..).enumerate() {
             self.tick_now_and_then(number);
@@ -240,6 +241,17 @@ impl<H: Host> Reactor<H> {
         mail.wakes.shrink_to(MAIL_KEPT_MAX);
         mail.letters.shrink_to(MAIL_KEPT_MAX);
         self.core.mail = mail;
+        some
+    }
+
+    /// Passes on the wake-ups that this thread has kept; `false` if there are none.
+    fn pass_on_own(&mut self) -> bool {
+        let mut woken = std::mem::take(&mut self.core.woken);
+        current::swap_woken(&mut woken);
+        let some = !woken.is_empty();
+        self.pass_on(woken.drain(..));
+        woken.shrink_to(MAIL_KEPT_MAX);
+        self.core.woken = woken;
         some
     }
 
