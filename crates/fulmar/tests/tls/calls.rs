@@ -30,7 +30,7 @@ pub fn bounded<T>(message: T) -> Request<T> {
     Request::new(message).with_timeout(LONG)
 }
 
-fn large() -> Raw {
+pub fn large() -> Raw {
     Raw::from((0..LARGE_BYTES).map(|at| (at % 251) as u8).collect::<Vec<_>>())
 }
 

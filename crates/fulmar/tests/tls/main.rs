@@ -8,3 +8,4 @@ mod calls;
 mod errors;
 mod handshakes;
 mod pki;
+mod proxies;
