@@ -4,6 +4,9 @@
 //! what arrives meanwhile: two thirds of a window and more mean that the window may be what binds the sender, and it is doubled,
 //! unless that did not bring more bytes a second the last time.
 //!
+//! A window that is larger than what the path holds makes a queue in front of it, in which small calls wait too: no more than 1 MiB
+//! where round trips are short.
+//!
 //! A probe costs little, but is not for free: at most one is under way, and none is sent while windows are far from full, which is
 //! when half of one lasts longer than a round trip. After two probes in a row that changed nothing the tuner rests, and when
 //! all windows are as large as they may become it is done.
@@ -24,6 +27,12 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// sees only a part of it; the next one begins with the first byte of a burst.
 const FRUITLESS_MAX: u32 = 2;
 
+/// However short the path, windows may grow to so much: ends take their time too.
+const USEFUL_BYTES_MIN: u32 = 1024 * 1024;
+
+/// No connection carries more bytes in a nanosecond, so that no window need have more for each nanosecond of a round trip.
+const BYTES_A_NANOSECOND_MAX: u64 = 2;
+
 /// The first half of the payload of a probe, by which it is told from other pings; the second half is its number.
 const PAYLOAD: [u8; 4] = *b"bdp:";
 
@@ -41,6 +50,8 @@ pub(crate) struct Tuner {
     rest: Duration,
     rests_until: Instant,
     round_trip: Option<Duration>,
+    /// The shortest one, in which the least waited in queues.
+    shortest: Option<Duration>,
     connection_pace: Pace,
     /// The rates for which the windows were last enlarged.
     stream_rate: Rate,
@@ -131,6 +142,7 @@ impl Tuner {
             rest: Duration::ZERO,
             rests_until: Instant::ZERO,
             round_trip: None,
+            shortest: None,
             connection_pace: Pace::new(Instant::ZERO),
             stream_rate: Rate::default(),
             connection_rate: Rate::default(),
@@ -178,7 +190,7 @@ impl Tuner {
         now: Instant,
     ) {
         let half = pace.credit(size, increment, now);
-        let at_its_size = size >= self.stream_bytes && size < self.bytes_max;
+        let at_its_size = size >= self.stream_bytes && size < self.useful_bytes_max();
         if at_its_size && self.is_near_full(half) {
             self.want(Some(stream), now);
         }
@@ -187,7 +199,7 @@ impl Tuner {
     /// The window of the connection, `size` bytes, was credited.
     pub(crate) fn on_connection_credit(&mut self, size: u32, increment: u32, now: Instant) {
         let half = self.connection_pace.credit(size, increment, now);
-        if size < self.bytes_max && self.is_near_full(half) {
+        if size < self.useful_bytes_max() && self.is_near_full(half) {
             self.want(None, now);
         }
     }
@@ -254,6 +266,7 @@ impl Tuner {
         let State::Probing(probe) = std::mem::replace(&mut self.state, State::Idle) else { return None };
         let round_trip = now.saturating_duration_since(probe.began);
         self.round_trip = Some(round_trip);
+        self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
 
         let rate = Rate::new(probe.stream_bytes, round_trip);
         let stream_window = self.enlarged(probe.stream_window, probe.stream_bytes);
@@ -287,8 +300,16 @@ impl Tuner {
 
     /// Twice the size of a window, if so many bytes in a round trip speak for it and it may grow.
     fn enlarged(&self, size: u32, bytes: u64) -> Option<u32> {
-        let is_binding = 3 * bytes >= 2 * u64::from(size);
-        (is_binding && size < self.bytes_max).then(|| size.saturating_mul(2).min(self.bytes_max))
+        let (is_binding, most) = (3 * bytes >= 2 * u64::from(size), self.useful_bytes_max());
+        (is_binding && size < most).then(|| size.saturating_mul(2).min(most))
+    }
+
+    /// The largest window that the path could fill.
+    fn useful_bytes_max(&self) -> u32 {
+        let Some(shortest) = self.shortest else { return self.bytes_max };
+        let nanoseconds = u64::try_from(shortest.as_nanos()).unwrap_or(u64::MAX);
+        let bytes = nanoseconds.saturating_mul(BYTES_A_NANOSECOND_MAX);
+        self.bytes_max.min(u32::try_from(bytes).unwrap_or(u32::MAX).max(USEFUL_BYTES_MIN))
     }
 
     /// Whether half a window has lasted for a round trip at most.

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod answers;
+mod bulk;
 mod cancellation;
 #[path = "../common/mod.rs"]
 mod common;

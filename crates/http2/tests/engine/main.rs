@@ -2,6 +2,7 @@
 
 mod support;
 
+mod bulk;
 mod closing;
 mod content;
 mod credit;

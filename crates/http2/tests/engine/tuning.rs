@@ -155,6 +155,21 @@ fn windows_do_not_grow_where_the_path_is_full_already() {
 }
 
 #[test]
+fn windows_over_a_short_path_stay_below_what_only_makes_a_queue() {
+    // 2 GB/s over 100 µs: 200 KB fill it. What lies in windows beyond that is what a small call waits for.
+    let rate = 2_000_000_000;
+    let mut path = Path::new(Duration::from_micros(100), rate, Config::default(), Config::default());
+    download(&mut path, 64 * MIB);
+    let updates = path.client.sent.window_updates;
+    let duration = download(&mut path, 64 * MIB);
+    let each = 2 * 64 * MIB / (path.client.sent.window_updates - updates);
+    assert!(each <= MIB / 4 + 16_384, "{each} bytes of credit at a time, a quarter of a window");
+    // The path of the tests moves in steps of a millisecond at the end.
+    let at_best = Duration::from_nanos(64 * MIB as u64 * 1_000_000_000 / rate);
+    assert!(duration < at_best + at_best / 4, "{duration:?} instead of {at_best:?}");
+}
+
+#[test]
 fn an_idle_or_slow_connection_is_never_probed() {
     let mut path = Path::new(ROUND_TRIP, 20_000, Config::default(), Config::default());
     // 20 KB/s: half a window lasts more than a second.
