@@ -1,5 +1,7 @@
 //! What a cell does for a call whose handler runs on another reactor than its connection's.
 
+use std::sync::Arc;
+
 use fulmar_grpc::{Compress, Status};
 
 use super::{CallCell, CellState, knock};
@@ -25,11 +27,17 @@ impl CallCell {
         Ok(())
     }
 
-    /// Gives an order back to the connection, which is told.
-    pub(crate) fn return_order(&self, order: Box<Order>) {
+    /// Gives an order back to the connection, which is told when nobody holds the cell here any more, so that it can be used again at
+    /// once.
+    pub(crate) fn return_order(self: Arc<Self>, order: Box<Order>) {
         let mut state = self.lock();
         state.order = Some(order);
-        knock(state);
+        let door = if std::mem::replace(&mut state.knocked, true) { None } else { state.door.clone() };
+        drop(state);
+        drop(self);
+        if let Some(door) = door {
+            crate::wake(door);
+        }
     }
 
     /// Tells the connection that the reactor has not taken the order that is here.
