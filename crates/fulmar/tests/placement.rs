@@ -283,12 +283,19 @@ fn a_handler_is_dropped_where_it_runs_when_its_call_ends_and_knows_why() {
     let server = spread(service.clone());
     connected(&server, async |channel| {
         let expiring = (0..REACTORS).map(|_| {
-            let request = Request::new(number(1)).with_timeout(Duration::from_millis(40));
+            let request = Request::new(number(1)).with_timeout(Duration::from_millis(100));
             let call = channel.unary::<Raw, Raw>("/demo.Hanging/Hang", request);
             async { assert_eq!(call.await.unwrap_err().code(), Code::DeadlineExceeded) }
         });
         join_all(expiring).await;
-        assert_eq!(service.ends(REACTORS), [Some(CallEnd::DeadlineExceeded); REACTORS]);
+        // On a busy machine a call may expire before it arrives, and the client's reset may arrive before the server's deadline.
+        channel.unary::<Raw, Raw>("/demo.Hanging/Hang", Raw::default()).await.unwrap();
+        comes_to_rest(&server);
+        let ends = std::mem::take(&mut *service.ends.lock().unwrap());
+        let is_cut_off = |end: &&Option<CallEnd>| {
+            matches!(end, Some(CallEnd::DeadlineExceeded | CallEnd::ClientCancelled))
+        };
+        assert_eq!(ends.iter().filter(is_cut_off).count(), ends.len() - 1, "{ends:?}");
 
         let mut chats = Vec::new();
         for _ in 0..REACTORS {

@@ -80,6 +80,14 @@ impl Recorder {
         self.events.lock().unwrap().clone()
     }
 
+    /// Whether one side has begun a call of a method.
+    pub(crate) fn has_begun(&self, kind: &str, path: &str) -> bool {
+        let spans = self.spans.lock().unwrap();
+        spans
+            .iter()
+            .any(|span| span.fields.get("otel.name") == &path[1..] && span.fields.get("otel.kind") == kind)
+    }
+
     /// The spans of one side of the calls of a method, once so many have ended.
     pub(crate) fn ended(&self, kind: &str, path: &str, count: usize) -> Vec<SpanRecord> {
         let until = Instant::now() + Duration::from_secs(30);
