@@ -11,7 +11,7 @@ use crate::cell::{Cell, Client, Kind, Peer, Threads, Transport};
 pub const USAGE: &str = "\
 usage: grid [--peer fulmar,tonic,h2,floor] [--client async,blocking] [--threads runtime,two,one,spin,tokio,callers]
             [--kind unary,streaming] [--concurrency 1,8,64,512] [--payload 1,1024] [--trace off,on]
-            [--transport tcp,tls,inprocess] [--cores 1,2] [--rate N] [--seconds 3] [--rounds 3]
+            [--transport tcp,tls,uds,inprocess] [--cores 1,2] [--rate N] [--seconds 3] [--rounds 3]
 
 Runs every combination of what is listed and prints one line a cell in the format of Go's benchmarks: the median of the
 rounds. The rounds of all cells are interleaved.
@@ -27,7 +27,7 @@ rounds. The rounds of all cells are interleaved.
   --concurrency  callers at once                                                     [1,8,64,512]
   --payload      bytes of payload each way                                           [1]
   --trace        on: a tracing subscriber counts a span a call, an event a message   [off]
-  --transport    tcp: a loopback connection; tls: TLS 1.3 on it; inprocess: memory   [tcp]
+  --transport    tcp: loopback; tls: TLS 1.3 on it; uds: Unix socket; inprocess      [tcp]
   --cores        allow the whole process this many cores                             [all]
   --rate         calls a second of all callers together, begun when they are due,
                  however late earlier ones are; latencies count from then            [as fast as it goes]

@@ -9,6 +9,7 @@ mod tonic;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::cell::{Cell, Client, Peer, Threads, Transport};
@@ -55,6 +56,13 @@ pub fn measure(cell: &Cell, phases: Phases, rate: Option<u32>) -> Result<Measure
     meter.measurement().ok_or_else(|| "the callers stopped before the run was over".into())
 }
 
+/// A path for a Unix socket that no other run has.
+fn socket_path() -> String {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("fulmar-bench-{}-{}.sock", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    std::env::temp_dir().join(name).display().to_string()
+}
+
 /// Has calls told of, or not, as the cell says.
 fn observe(cell: &Cell) -> Result<(), RunError> {
     if cell.trace && cell.peer != Peer::Fulmar {
@@ -74,8 +82,10 @@ fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         return Err(RunError::NotOffered("a thread that waits cannot serve itself"));
     }
     match cell.transport {
-        Transport::Uds => return Err(RunError::NotOffered("the library does not offer Unix sockets yet")),
-        Transport::Tcp | Transport::Tls | Transport::InProcess => {}
+        Transport::Uds if cfg!(not(unix)) => {
+            return Err(RunError::NotOffered("this system has no Unix sockets"));
+        }
+        Transport::Tcp | Transport::Tls | Transport::Uds | Transport::InProcess => {}
     }
     match cell.peer {
         Peer::Fulmar => fulmar::run(cell, meter),

@@ -4,15 +4,14 @@
 //! Asynchronous callers share one connection: as many as there are, so many requests leave in one write, and the next batch
 //! leaves when all replies are there. Blocking callers have a thread and a connection each.
 
-use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream as StdTcpStream};
+use std::net::{Ipv4Addr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use prost::Message;
 
@@ -23,8 +22,13 @@ use crate::proto::Payload;
 
 /// Runs a cell.
 pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
-    if cell.transport != Transport::Tcp {
-        return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
+    let transport = cell.transport;
+    match transport {
+        Transport::Tcp | Transport::Uds => {}
+        Transport::Tls => return Err(RunError::NotOffered("it exchanges bytes, and secures none")),
+        Transport::InProcess => {
+            return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
+        }
     }
     if cell.threads == Threads::Callers {
         return Err(RunError::NotOffered("its callers are one: --threads two"));
@@ -34,12 +38,12 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         (Client::Blocking, Threads::Spin) => {
             return Err(RunError::NotOffered("the blocking floor sleeps in its read"));
         }
-        (Client::Blocking, _) => blocking_callers(cell.callers, exchange, meter)?,
-        (Client::Async, Threads::One) => one_thread(cell.callers, exchange, meter)?,
+        (Client::Blocking, _) => blocking_callers(transport, cell.callers, exchange, meter)?,
+        (Client::Async, Threads::One) => one_thread(transport, cell.callers, exchange, meter)?,
         (Client::Async, Threads::Two | Threads::Runtime | Threads::Tokio | Threads::Callers) => {
-            two_threads(cell.callers, exchange, meter)?
+            two_threads(transport, cell.callers, exchange, meter)?
         }
-        (Client::Async, Threads::Spin) => spinning(cell.callers, exchange, meter)?,
+        (Client::Async, Threads::Spin) => spinning(transport, cell.callers, exchange, meter)?,
     }
     Ok(())
 }
@@ -180,8 +184,8 @@ impl<'m> Callers<'m> {
 const SERVER: Token = Token(0);
 const CLIENT: Token = Token(1);
 
-fn one_thread(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
-    let (server, client) = connected_pair()?;
+fn one_thread(transport: Transport, callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
+    let (server, client) = connected_pair(transport)?;
     let (mut server, client) = (End::server(server, exchange), End::client(client, exchange));
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(16);
@@ -200,8 +204,8 @@ fn one_thread(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<(
     Ok(())
 }
 
-fn two_threads(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
-    let (server, client) = connected_pair()?;
+fn two_threads(transport: Transport, callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
+    let (server, client) = connected_pair(transport)?;
     let mut server = End::server(server, exchange);
     let server = thread::spawn(move || -> io::Result<()> {
         let mut poll = Poll::new()?;
@@ -228,8 +232,8 @@ fn two_threads(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<
     server.join().expect("the server thread does not panic")
 }
 
-fn spinning(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
-    let (server, client) = connected_pair()?;
+fn spinning(transport: Transport, callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
+    let (server, client) = connected_pair(transport)?;
     let mut server = End::server(server, exchange);
     let server = thread::spawn(move || -> io::Result<()> {
         while !ended(server.serve())? {
@@ -247,17 +251,22 @@ fn spinning(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()>
 }
 
 /// A thread and a connection for each caller; one thread serves them all.
-fn blocking_callers(callers: usize, exchange: Exchange, meter: &Meter) -> io::Result<()> {
-    let listener = TcpListener::bind(any_port())?;
-    let address = listener.local_addr()?;
+fn blocking_callers(
+    transport: Transport,
+    callers: usize,
+    exchange: Exchange,
+    meter: &Meter,
+) -> io::Result<()> {
+    let pairs: Vec<_> = (0..callers).map(|_| pair(transport)).collect::<Result<_, _>>()?;
+    let (servers, clients): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let done = Arc::new(AtomicBool::new(false));
     let server = {
         let done = Arc::clone(&done);
-        thread::spawn(move || serve_many(listener, exchange, &done))
+        thread::spawn(move || serve_many(servers, exchange, &done))
     };
     let failures: Vec<io::Error> = thread::scope(|scope| {
-        let caller = || scope.spawn(|| blocking_caller(address, exchange, meter));
-        let threads: Vec<_> = (0..callers).map(|_| caller()).collect();
+        let caller = |client| scope.spawn(move || blocking_caller(client, exchange, meter));
+        let threads: Vec<_> = clients.into_iter().map(caller).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, io::Result<()>>| {
             thread.join().expect("a caller thread does not panic").err()
         };
@@ -268,9 +277,7 @@ fn blocking_callers(callers: usize, exchange: Exchange, meter: &Meter) -> io::Re
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn blocking_caller(address: SocketAddr, exchange: Exchange, meter: &Meter) -> io::Result<()> {
-    let mut stream = StdTcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
+fn blocking_caller(mut stream: StdTcpStream, exchange: Exchange, meter: &Meter) -> io::Result<()> {
     let (request, mut reply) = (vec![0; exchange.request_bytes], vec![0; exchange.reply_bytes]);
     while meter.running() {
         let began = meter.begin();
@@ -281,24 +288,19 @@ fn blocking_caller(address: SocketAddr, exchange: Exchange, meter: &Meter) -> io
     Ok(())
 }
 
-fn serve_many(mut listener: TcpListener, exchange: Exchange, done: &AtomicBool) -> io::Result<()> {
-    const LISTENER: Token = Token(usize::MAX);
+fn serve_many(streams: Vec<StdTcpStream>, exchange: Exchange, done: &AtomicBool) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(1024);
-    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-    let mut ends: HashMap<Token, End> = HashMap::new();
+    let mut ends = Vec::with_capacity(streams.len());
+    for (index, stream) in streams.into_iter().enumerate() {
+        let mut end = End::server(unblocked(stream)?, exchange);
+        register(&poll, &mut end, Token(index))?;
+        ends.push(end);
+    }
     while !done.load(Relaxed) {
         poll.poll(&mut events, Some(Duration::from_millis(50)))?;
         for event in &events {
-            if event.token() == LISTENER {
-                while let Some(stream) = unless_would_block(listener.accept())? {
-                    stream.0.set_nodelay(true)?;
-                    let token = Token(ends.len());
-                    let mut end = End::server(stream.0, exchange);
-                    register(&poll, &mut end, token)?;
-                    ends.insert(token, end);
-                }
-            } else if let Some(end) = ends.get_mut(&event.token()) {
+            if let Some(end) = ends.get_mut(event.token().0) {
                 ended(end.serve())?;
             }
         }
@@ -317,31 +319,34 @@ fn ended(served: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-fn unless_would_block<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 fn register(poll: &Poll, end: &mut End, token: Token) -> io::Result<()> {
     poll.registry().register(&mut end.stream, token, Interest::READABLE | Interest::WRITABLE)
 }
 
-/// The two ends of one loopback connection.
-fn connected_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = std::net::TcpListener::bind(any_port())?;
-    let client = StdTcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
-    let prepare = |stream: StdTcpStream| -> io::Result<TcpStream> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        Ok(TcpStream::from_std(stream))
-    };
-    Ok((prepare(server)?, prepare(client)?))
+/// The two ends of one connection, which do not block.
+fn connected_pair(transport: Transport) -> io::Result<(TcpStream, TcpStream)> {
+    let (server, client) = pair(transport)?;
+    Ok((unblocked(server)?, unblocked(client)?))
 }
 
-fn any_port() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 0).into()
+fn unblocked(stream: StdTcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    Ok(TcpStream::from_std(stream))
+}
+
+/// The two ends of one connection: over loopback, or of a Unix socket, which is used as one of TCP is.
+fn pair(transport: Transport) -> io::Result<(StdTcpStream, StdTcpStream)> {
+    #[cfg(unix)]
+    if transport == Transport::Uds {
+        let (server, client) = std::os::unix::net::UnixStream::pair()?;
+        let plain = |stream| StdTcpStream::from(std::os::fd::OwnedFd::from(stream));
+        return Ok((plain(server), plain(client)));
+    }
+    let _ = transport;
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let client = StdTcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    server.set_nodelay(true)?;
+    client.set_nodelay(true)?;
+    Ok((server, client))
 }

@@ -1,12 +1,11 @@
 //! Fulmar, both ends: generated code, one channel, one connection. Blocking callers have a thread and a connection each.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use fulmar::{
-    Channel, ChannelBuilder, ClientReactor, ConnectError, Duplex, Http2Config, LocalReactor, Server,
+    Address, Channel, ChannelBuilder, ClientReactor, ConnectError, Duplex, Http2Config, LocalReactor, Server,
     ServerBuilder, blocking,
 };
 use futures::channel::oneshot;
@@ -56,8 +55,12 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
         Transport::Tls => server.tls(secured::server()),
         _ => server,
     };
-    let server = server.bind("127.0.0.1:0")?;
-    let endpoint = &Target { address: server.local_addr()?, is_secured: cell.transport == Transport::Tls };
+    let server = match cell.transport {
+        Transport::Uds => server.bind(format!("unix:{}", super::socket_path()))?,
+        _ => server.bind("127.0.0.1:0")?,
+    };
+    let address = server.local_addresses().into_iter().next().ok_or("the server is bound")?;
+    let endpoint = &Target { address, is_secured: cell.transport == Transport::Tls };
     if cell.threads == Threads::One {
         let mut reactor = LocalReactor::new()?;
         reactor.serve(server)?;
@@ -84,7 +87,7 @@ pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
 
 /// Where the server of a cell is.
 struct Target {
-    address: SocketAddr,
+    address: Address,
     is_secured: bool,
 }
 
@@ -92,8 +95,10 @@ impl Target {
     fn builder(&self) -> ChannelBuilder {
         if self.is_secured {
             Channel::builder(format!("https://{}", self.address)).tls(secured::client())
-        } else {
+        } else if self.address.ip().is_some() {
             Channel::builder(format!("http://{}", self.address))
+        } else {
+            Channel::builder(self.address.to_string())
         }
     }
 

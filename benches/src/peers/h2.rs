@@ -1,7 +1,6 @@
 //! The h2 crate alone, both ends: the header fields and DATA frames of gRPC, made once and sent as often as there are calls.
 //! What it leaves out is what a gRPC library adds: encoding, metadata, deadlines, an API.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::h2::client::{self, SendRequest};
@@ -10,12 +9,12 @@ use ::h2::{RecvStream, SendStream};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use prost::Message;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::on_tokio::{Called, Ends};
-use crate::cell::{Cell, Kind};
+use super::on_tokio::{Called, Ends, Listening};
+use crate::cell::{Cell, Kind, Transport};
 use crate::meter::Meter;
 use crate::proto::Payload;
 
@@ -28,9 +27,10 @@ const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 const STREAMS_MAX: u32 = 100_000;
 
 impl Ends for H2 {
-    const OFFERS_TLS: bool = false;
+    const TRANSPORTS: &'static [Transport] = &[Transport::Tcp];
 
-    async fn serve(listener: TcpListener, _secured: bool, mut stopped: oneshot::Receiver<()>) -> Called {
+    async fn serve(listener: Listening, _secured: bool, mut stopped: oneshot::Receiver<()>) -> Called {
+        let Listening::Tcp(listener) = listener else { return Err("it listens on TCP only".into()) };
         // Connections end with the run: their clients close them.
         loop {
             tokio::select! {
@@ -40,7 +40,7 @@ impl Ends for H2 {
         }
     }
 
-    async fn call_all(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> Called {
+    async fn call_all(cell: &Cell, meter: &Arc<Meter>, address: &str) -> Called {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (client, connection) = client::Builder::new()
@@ -79,7 +79,7 @@ fn message(payload_bytes: usize) -> Bytes {
     message.freeze()
 }
 
-fn request(address: SocketAddr, kind: Kind) -> Result<Request<()>, http::Error> {
+fn request(address: &str, kind: Kind) -> Result<Request<()>, http::Error> {
     let method = match kind {
         Kind::Unary => "Unary",
         Kind::Streaming => "PingPong",

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 
@@ -19,24 +19,24 @@ pub(super) type Called = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// Both ends of a peer.
 pub(super) trait Ends {
-    /// Whether they can do TLS.
-    const OFFERS_TLS: bool;
+    /// What the grid has them over.
+    const TRANSPORTS: &'static [Transport];
 
     /// Serves until `stopped`.
     fn serve(
-        listener: TcpListener,
+        listener: Listening,
         secured: bool,
         stopped: oneshot::Receiver<()>,
     ) -> impl Future<Output = Called> + Send + 'static;
 
-    /// Lets all callers of a cell call, each a task, over one connection.
-    fn call_all(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> impl Future<Output = Called>;
+    /// Lets all callers of a cell call, each a task, over one connection to `127.0.0.1:port` or `unix:/path`.
+    fn call_all(cell: &Cell, meter: &Arc<Meter>, address: &str) -> impl Future<Output = Called>;
 }
 
 /// Runs a cell.
 pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     let secured = cell.transport == Transport::Tls;
-    if cell.transport != Transport::Tcp && !(secured && E::OFFERS_TLS) {
+    if !E::TRANSPORTS.contains(&cell.transport) {
         return Err(RunError::NotOffered("the grid does not have this peer over that"));
     }
     let server_runtime = match cell.threads {
@@ -48,19 +48,18 @@ pub(super) fn run<E: Ends>(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunErr
     match (cell.client, cell.threads) {
         // Both ends on the one runtime.
         (Client::Async, Threads::One | Threads::Runtime) => server_runtime.block_on(async {
-            let listener = bind().await?;
-            let address = listener.local_addr()?;
+            let (listener, address) = bind(cell.transport).await?;
             let (stop, stopped) = oneshot::channel();
             let server = tokio::spawn(E::serve(listener, secured, stopped));
-            E::call_all(cell, meter, address).await?;
+            E::call_all(cell, meter, &address).await?;
             drop(stop);
             server.await?
         })?,
-        (Client::Async, _) => beside::<E>(server_runtime, secured, |address| {
+        (Client::Async, _) => beside::<E>(cell, server_runtime, |address| {
             current_thread()?.block_on(E::call_all(cell, meter, address))
         })?,
         (Client::Blocking, _) => {
-            beside::<E>(server_runtime, secured, |address| blocking_callers::<E>(cell, meter, address))?;
+            beside::<E>(cell, server_runtime, |address| blocking_callers::<E>(cell, meter, address))?;
         }
     }
     Ok(())
@@ -75,12 +74,12 @@ pub(super) fn multi_thread() -> std::io::Result<Runtime> {
 }
 
 /// Runs the server on a thread of its own for as long as `callers` takes.
-fn beside<E: Ends>(runtime: Runtime, secured: bool, callers: impl FnOnce(SocketAddr) -> Called) -> Called {
-    let listener = runtime.block_on(bind())?;
-    let address = listener.local_addr()?;
+fn beside<E: Ends>(cell: &Cell, runtime: Runtime, callers: impl FnOnce(&str) -> Called) -> Called {
+    let secured = cell.transport == Transport::Tls;
+    let (listener, address) = runtime.block_on(bind(cell.transport))?;
     let (stop, stopped) = oneshot::channel();
     let server = thread::spawn(move || runtime.block_on(E::serve(listener, secured, stopped)));
-    let called = callers(address);
+    let called = callers(&address);
     drop(stop);
     let served = server.join().expect("the server thread does not panic");
     called.and(served)
@@ -88,7 +87,7 @@ fn beside<E: Ends>(runtime: Runtime, secured: bool, callers: impl FnOnce(SocketA
 
 /// These peers have no client that blocks; this is the bridge that tokio's documents advise: a runtime of its own for each
 /// caller, which waits in `block_on`.
-fn blocking_callers<E: Ends>(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> Called {
+fn blocking_callers<E: Ends>(cell: &Cell, meter: &Arc<Meter>, address: &str) -> Called {
     let one = Cell { callers: 1, ..*cell };
     let failures: Vec<_> = thread::scope(|scope| {
         let caller = || scope.spawn(|| current_thread()?.block_on(E::call_all(&one, meter, address)));
@@ -101,6 +100,29 @@ fn blocking_callers<E: Ends>(cell: &Cell, meter: &Arc<Meter>, address: SocketAdd
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-async fn bind() -> std::io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+/// What a server listens on.
+pub(super) enum Listening {
+    Tcp(TcpListener),
+    /// With what removes the file.
+    Unix(UnixListener, SocketFile),
+}
+
+/// Removes a socket's file.
+pub(super) struct SocketFile(String);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+async fn bind(transport: Transport) -> std::io::Result<(Listening, String)> {
+    if transport == Transport::Uds {
+        let path = super::socket_path();
+        let listener = UnixListener::bind(&path)?;
+        return Ok((Listening::Unix(listener, SocketFile(path.clone())), format!("unix:{path}")));
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?.to_string();
+    Ok((Listening::Tcp(listener), address))
 }

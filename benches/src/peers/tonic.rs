@@ -1,17 +1,15 @@
 //! tonic, both ends: generated code, one channel, one connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::on_tokio::{Called, Ends};
+use super::on_tokio::{Called, Ends, Listening};
 use crate::cell::{Cell, Kind, Transport};
 use crate::meter::Meter;
 use crate::proto::tonic::bench_client::BenchClient;
@@ -22,28 +20,36 @@ use crate::secured;
 pub(super) struct Tonic;
 
 impl Ends for Tonic {
-    const OFFERS_TLS: bool = true;
+    const TRANSPORTS: &'static [Transport] = &[Transport::Tcp, Transport::Tls, Transport::Uds];
 
-    async fn serve(listener: TcpListener, secured: bool, stopped: oneshot::Receiver<()>) -> Called {
+    async fn serve(listener: Listening, secured: bool, stopped: oneshot::Receiver<()>) -> Called {
         let mut server = Server::builder();
         if secured {
             server = server.tls_config(secured::tonic_server())?;
         }
-        server
-            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-            .add_service(BenchServer::new(Echo))
-            .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async {
-                drop(stopped.await);
-            })
-            .await?;
+        let server =
+            server.max_concurrent_streams(MAX_CONCURRENT_STREAMS).add_service(BenchServer::new(Echo));
+        let stop = async { drop(stopped.await) };
+        match listener {
+            Listening::Tcp(listener) => {
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                server.serve_with_incoming_shutdown(incoming, stop).await?;
+            }
+            Listening::Unix(listener, _file) => {
+                server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop).await?;
+            }
+        }
         Ok(())
     }
 
-    async fn call_all(cell: &Cell, meter: &Arc<Meter>, address: SocketAddr) -> Called {
-        let is_secured = cell.transport == Transport::Tls;
-        let scheme = if is_secured { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?.tcp_nodelay(true);
-        if is_secured {
+    async fn call_all(cell: &Cell, meter: &Arc<Meter>, address: &str) -> Called {
+        let target = match cell.transport {
+            Transport::Uds => address.to_owned(),
+            Transport::Tls => format!("https://{address}"),
+            _ => format!("http://{address}"),
+        };
+        let mut endpoint = Endpoint::from_shared(target)?.tcp_nodelay(true);
+        if cell.transport == Transport::Tls {
             endpoint = endpoint.tls_config(secured::tonic_client())?;
         }
         let channel = endpoint.connect().await?;

@@ -7,7 +7,9 @@ use fulmar_benches::proto::bench_client::BenchClient;
 use fulmar_benches::proto::bench_client::blocking::BenchClient as BlockingClient;
 use fulmar_benches::proto::{Count as Tick, Payload};
 
-use crate::servers::{background, blocking, compressed, in_process, one_thread, placed};
+use crate::servers::{
+    background, blocking, compressed, in_process, one_thread, placed, unix_blocking, unix_one_thread,
+};
 use crate::{Counted, Line, Plan, flood, line};
 
 /// The engines alone, without sockets and without an API.
@@ -26,6 +28,18 @@ pub(crate) const LINES: &[Line] = &[
                 Ok(())
             })
         })
+    }),
+    line("unary call, Unix socket, blocking client", 0, |plan| {
+        unix_blocking(|channel| {
+            let mut client = BlockingClient::new(channel);
+            plan.count(|| {
+                client.tick(TICK)?;
+                Ok(())
+            })
+        })
+    }),
+    line("unary call, Unix socket, one thread", 0, |plan| {
+        unix_one_thread(async |channel| ticks(plan, channel).await)
     }),
     line("unary call, one thread", 0, |plan| one_thread(async |channel| ticks(plan, channel).await)),
     line("unary call, background reactor", 0, |plan| background(async |channel| ticks(plan, channel).await)),
@@ -69,6 +83,12 @@ pub(crate) const PAYLOADS: &[Line] = &[
     }),
     flood("unary call of 4 MiB, one thread", 0, |plan| {
         one_thread(async |channel| echoes(plan, channel, FOUR_MIB).await)
+    }),
+    line("unary call of 1 KiB, Unix socket, one thread", 0, |plan| {
+        unix_one_thread(async |channel| echoes(plan, channel, 1024).await)
+    }),
+    flood("unary call of 64 KiB, Unix socket, one thread", 0, |plan| {
+        unix_one_thread(async |channel| echoes(plan, channel, 64 * 1024).await)
     }),
     line("unary call of 1 KiB, in-process", 0, |plan| {
         in_process(async |channel| echoes(plan, channel, 1024).await)

@@ -83,6 +83,26 @@ pub(crate) fn placed(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
     wait_for(async { calls(Channel::connect(server.endpoint()).await?).await })
 }
 
+/// Both ends and the caller on this thread, over a Unix socket.
+pub(crate) fn unix_one_thread(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
+    let mut reactor = LocalReactor::new()?;
+    let endpoint = socket("one");
+    reactor.serve(builder().bind(&endpoint)?)?;
+    reactor.block_on(async { calls(Channel::connect(endpoint).await?).await })
+}
+
+/// The caller drives the client's end of the connection, the server is on another thread; over a Unix socket.
+pub(crate) fn unix_blocking(calls: impl FnOnce(blocking::Channel) -> Counted) -> Counted {
+    let server = builder().bind(socket("blocking"))?.spawn()?;
+    calls(blocking::Channel::connect(server.endpoint())?)
+}
+
+/// A Unix socket of this process's own.
+fn socket(name: &str) -> String {
+    let name = format!("fulmar-allocs-{name}-{}.sock", std::process::id());
+    format!("unix:{}", std::env::temp_dir().join(name).display())
+}
+
 /// The caller on this thread, both ends on the server's reactor.
 pub(crate) fn in_process(calls: impl AsyncFnOnce(Channel) -> Counted) -> Counted {
     let server = spawned()?;
