@@ -31,16 +31,20 @@ impl Greeter for MyGreeter {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let [port] = arguments(["--port"])?;
+    let [port, listen] = arguments(["--port", "--listen"])?;
     let port: u16 = port.as_deref().unwrap_or("50051").parse().map_err(|error| format!("--port: {error}"))?;
+    // Elsewhere than on loopback, or on a Unix socket: `--listen unix:/run/greeter.sock`.
+    let address = listen.unwrap_or_else(|| format!("127.0.0.1:{port}"));
 
     let server = Server::builder()
         // For `compressing_hello_world_client`; others get plain messages.
         .accept_compressed(Gzip::default())
         .send_compressed(Gzip::default())
         .add_service(GreeterServer::new(MyGreeter))
-        .bind(format!("127.0.0.1:{port}"))?;
-    println!("listening on {}", server.local_addr()?);
+        .bind(address)?;
+    for address in server.local_addresses() {
+        println!("listening on {address}");
+    }
 
     // Until the process ends. `server.handle().shutdown(grace)`, from any thread, would end it in good order.
     server.run()?;

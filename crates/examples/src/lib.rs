@@ -31,3 +31,8 @@ pub use proxy::forward;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
+
+/// The programs of the guide, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+pub struct GuideBook;
