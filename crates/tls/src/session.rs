@@ -95,6 +95,11 @@ impl TlsSession {
         self.state().is_none_or(CommonState::is_handshaking)
     }
 
+    /// Whether a handshake message of the peer's is incomplete: nothing can be sealed until it is whole.
+    pub(crate) fn has_fragment(&self) -> bool {
+        self.has_fragment
+    }
+
     pub(crate) fn is_resumed(&self) -> bool {
         self.state().and_then(CommonState::handshake_kind) == Some(HandshakeKind::Resumed)
     }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use fulmar_base::{Block, Closed, Endpoint, Env, Instant, Output, TaskId, Transport};
 
-use crate::session::{Limit, TlsSession};
+use crate::session::{HANDSHAKE_TIMEOUT, Limit, TlsSession};
 
 /// An endpoint on the wire behind TLS.
 ///
@@ -22,6 +22,9 @@ pub struct Tls<E> {
 struct Layer {
     session: TlsSession,
     phase: Phase,
+    /// When a handshake message that came behind the handshake, and of which a part is missing, must be whole: nothing can be sealed
+    /// meanwhile.
+    whole_by: Option<Instant>,
     /// Plaintext that the endpoint has not consumed yet: at most one frame between two calls.
     plain_in: Block,
     /// What the endpoint has written and is not encrypted yet.
@@ -45,8 +48,13 @@ enum Phase {
 impl<E: Endpoint> Tls<E> {
     /// Puts `endpoint` behind `session`, which says whose end of the connection it is.
     pub fn new(session: TlsSession, endpoint: E) -> Self {
-        let layer =
-            Layer { session, phase: Phase::New, plain_in: Block::default(), plain_out: Output::new() };
+        let layer = Layer {
+            session,
+            phase: Phase::New,
+            whole_by: None,
+            plain_in: Block::default(),
+            plain_out: Output::new(),
+        };
         Self { endpoint, layer: Box::new(layer) }
     }
 
@@ -202,6 +210,8 @@ impl<E: Endpoint> Transport for Tls<E> {
         let opened = layer.session.open(wire, layer.plain_in.tail_mut(), env.out);
         let opened = opened.inspect_err(|_| layer.close(env))?;
         layer.check_handshake(env)?;
+        layer.whole_by =
+            layer.session.has_fragment().then(|| layer.whole_by.unwrap_or(env.now + HANDSHAKE_TIMEOUT));
         self.deliver(env)?;
         self.layer.seal(env)?;
         if opened.peer_has_closed {
@@ -223,7 +233,8 @@ impl<E: Endpoint> Transport for Tls<E> {
     fn next_deadline(&self) -> Option<Instant> {
         let handshake = match self.layer.phase {
             Phase::Handshake { until } => Some(until),
-            _ => None,
+            Phase::Open => self.layer.whole_by,
+            Phase::New | Phase::Closed { .. } => None,
         };
         handshake.into_iter().chain(self.endpoint.next_deadline()).min()
     }
@@ -239,6 +250,10 @@ impl<E: Endpoint> Transport for Tls<E> {
             };
             self.layer.close(env);
             return Err(Closed::peer(text));
+        }
+        if self.layer.phase == Phase::Open && self.layer.whole_by.is_some_and(|by| by <= env.now) {
+            self.layer.close(env);
+            return Err(Closed::peer("TLS: a handshake message was not completed in time"));
         }
         self.poke(env, E::on_deadline)
     }
@@ -260,9 +275,11 @@ impl<E: Endpoint> Transport for Tls<E> {
     }
 
     fn has_work(&self, is_room: bool) -> bool {
-        // Before the handshake is complete nothing can be sent, and what there is waits for the peer.
-        self.layer.phase == Phase::Open
-            && ((is_room && !self.layer.plain_out.is_empty()) || self.endpoint.has_work(is_room))
+        // Before the handshake is complete, and while a part of a message of it is missing, what is to be sent waits for the peer.
+        let layer = &*self.layer;
+        let can_seal = is_room && !layer.session.has_fragment();
+        let waits = !layer.plain_out.is_empty();
+        layer.phase == Phase::Open && ((can_seal && waits) || self.endpoint.has_work(can_seal && !waits))
     }
 }
 

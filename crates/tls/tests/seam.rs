@@ -721,6 +721,36 @@ fn handshake_messages_in_pieces_are_put_together_while_either_end_writes() {
 }
 
 #[test]
+fn a_message_behind_the_handshake_that_is_never_completed_ends_the_connection_in_time() {
+    let authority = Authority::new();
+    let (client_config, server_config) = with_fragments(32, &authority);
+    let (mut client, mut server) = (client_end(&client_config, "localhost"), server_end(&server_config));
+    client.transmit().expect("the client starts");
+    while server.tls.is_handshaking() {
+        let there = client.wire();
+        server.receive(&there).expect("the server goes on");
+        if server.tls.is_handshaking() {
+            let back = server.wire();
+            client.receive(&back).expect("the client goes on");
+        }
+    }
+    // The server's tickets, in several records each: the first record alone.
+    let tickets = server.wire();
+    let record = 5 + usize::from(u16::from_be_bytes([tickets[3], tickets[4]]));
+    assert!(tickets.len() > 2 * record, "there are more");
+    client.receive(&tickets[..record]).expect("a part is no error");
+    client.say("waits\n");
+    assert!(client.wire().is_empty(), "nothing can be sealed");
+    assert!(!client.tls.has_work(true), "and nothing can be done about it");
+    let by = Instant::ZERO + Duration::from_secs(10);
+    assert_eq!(client.tls.next_deadline(), Some(by));
+    client.now = by;
+    let closed = client.poke(|tls, env| tls.on_deadline(env)).expect_err("the time is up");
+    assert!(closed.text.contains("a handshake message was not completed"), "{closed}");
+    client.close(&closed);
+}
+
+#[test]
 fn an_end_that_is_closed_within_a_handshake_message_closes_quietly() {
     let authority = Authority::new();
     let (client_config, server_config) = with_fragments(32, &authority);
