@@ -100,6 +100,7 @@ mod tests {
     static ZERO: Number = Number(0);
 
     thread_local! {
+        #[expect(clippy::vec_box)]
         static SPARE: RefCell<Vec<Box<Number>>> = const { RefCell::new(Vec::new()) };
     }
 

@@ -11,7 +11,7 @@ use crate::code::Code;
 use crate::config::Config;
 use crate::encoding::{Choice, Compress, Contexts, EncodingError, Encodings};
 use crate::event::{Body, Part};
-use crate::framing::{self, Accepts, FramingError, PREFIX_LEN};
+use crate::framing::{Accepts, FramingError, PREFIX_LEN};
 use crate::held::Held;
 use crate::status::Status;
 
@@ -480,7 +480,11 @@ impl End {
     #[inline]
     pub(crate) fn prefix(&self, length: usize) -> Result<[u8; PREFIX_LEN], TooLong> {
         let length_max = self.send_message_bytes_max.min(u32::MAX as usize);
-        framing::prefix(length, false).filter(|_| length <= length_max).ok_or(TooLong { length, length_max })
+        if length > length_max {
+            return Err(TooLong { length, length_max });
+        }
+        let [a, b, c, d] = (length as u32).to_be_bytes();
+        Ok([0, a, b, c, d])
     }
 
     #[inline]

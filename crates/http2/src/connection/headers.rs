@@ -280,7 +280,7 @@ impl Connection {
         stream
     }
 
-    #[inline]
+    #[inline(always)]
     fn open_remotely(&mut self, mut stream: Stream, end: bool) -> Event<'static> {
         self.budgets.on_stream();
         stream.incoming = Section::Content;
