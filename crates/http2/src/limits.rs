@@ -178,6 +178,7 @@ impl Budgets {
     }
 
     /// A frame of DATA was sent. `whole`: it holds all that there was to send.
+    #[inline]
     pub(crate) fn on_data_sent(&mut self, length: usize, whole: bool) {
         self.pings.fill();
         if whole || length >= DRIBBLE_BYTES {

@@ -9,7 +9,7 @@ use fulmar_http2::ErrorCode;
 
 use crate::support::{
     DATA, ECHO, END_STREAM, HEADERS, Happened, Pair, RST_STREAM, Side, call_frames, finish, framed,
-    new_client, routes, send,
+    half_close, new_client, routes, send,
 };
 
 /// Fills the client's window and leaves messages waiting at the server; how many were sent.
@@ -230,4 +230,83 @@ fn an_end_that_was_never_used_wants_nothing_but_to_say_hello() {
     client.transmit(&mut env);
     server.transmit(&mut env);
     assert!(!out.is_empty() && pool.outstanding() == 0);
+}
+
+#[test]
+fn an_answered_call_that_is_forgotten_is_gone_at_once_and_not_reported() {
+    let mut pair = Pair::new();
+    for is_half_closed in [true, false] {
+        let call = pair.start(ECHO);
+        pair.client.act(|client, env| client.send_message(env, call, b"?")).expect("it goes on");
+        if is_half_closed {
+            half_close(&mut pair.client, call);
+        }
+        pair.run();
+        let at_server = pair.server.begun();
+        pair.server.take_log();
+        let (early, calls) = pair.server.act(|server, env| {
+            let early = server.forget(env, at_server);
+            server
+                .reply(env, at_server, MetadataMap::EMPTY, 1, |out| out.push(b'!'), MetadataMap::EMPTY)
+                .expect("the call waits for it");
+            assert!(server.forget(env, at_server) && server.forget(env, at_server), "{is_half_closed}");
+            (early, server.calls())
+        });
+        assert_eq!((early, calls), (false, 0), "what is not answered cannot be forgotten");
+        pair.run();
+        assert_eq!(pair.server.take_log(), []);
+        assert_eq!(pair.client.outcome().code, Code::Ok);
+        pair.client.take_log();
+    }
+    pair.assert_at_rest();
+}
+
+#[test]
+fn a_call_whose_answer_waits_is_not_forgotten_and_reported_when_it_has_left() {
+    let mut pair = Pair::new();
+    let call = pair.start(ECHO);
+    half_close(&mut pair.client, call);
+    pair.run();
+    let at_server = pair.server.begun();
+    let sent = send_more_than_the_window(&mut pair, at_server);
+    finish(&mut pair.server, at_server, &Status::default());
+    pair.server.take_log();
+    assert!(!pair.server.act(|server, env| server.forget(env, at_server)));
+    for _ in 0..sent {
+        pair.client.act(|client, env| client.release(env, call, 1_000));
+        pair.run();
+    }
+    assert_eq!(pair.server.take_log(), [Happened::Finished { call: at_server, outcome: None }]);
+    assert_eq!(pair.client.outcome().code, Code::Ok);
+    pair.assert_at_rest();
+}
+
+/// The parts of an answer in one go are those of one in parts.
+#[test]
+fn an_answer_in_one_go_is_the_same_bytes_as_one_in_parts() {
+    let bytes_of = |answer: fn(&mut Server, &mut Env<'_>, CallKey)| {
+        let mut pair = Pair::new();
+        for _ in 0..3 {
+            let call = pair.start(ECHO);
+            half_close(&mut pair.client, call);
+            pair.run();
+            let at_server = pair.server.begun();
+            pair.server.take_log();
+            pair.server.act(|server, env| answer(server, env, at_server));
+            pair.run();
+            pair.server.take_log();
+        }
+        pair.to_client
+    };
+    let whole = bytes_of(|server, env, call| {
+        let sent =
+            server.reply(env, call, MetadataMap::EMPTY, 2, |out| out.extend(b"hi"), MetadataMap::EMPTY);
+        sent.expect("the call waits for it");
+    });
+    let parts = bytes_of(|server, env, call| {
+        server.send_headers(env, call, MetadataMap::EMPTY).expect("nothing was sent");
+        server.send_message(env, call, b"hi").expect("it goes on");
+        server.finish(env, call, &Status::default(), MetadataMap::EMPTY).expect("it goes on");
+    });
+    assert_eq!(whole, parts);
 }

@@ -172,7 +172,12 @@ impl Connection {
         bytes: &[u8],
         end: bool,
     ) -> Result<(), SendError> {
-        self.send(env, stream, Chunk::Lent(bytes), end)
+        if self.begin_data(env, stream, bytes.len(), end)? {
+            env.out.extend_from_slice(bytes);
+        } else {
+            self.send_in_parts(env, stream, Chunk::Lent(bytes), end);
+        }
+        Ok(())
     }
 
     /// Like [`send_data`](Self::send_data); what has to wait stays in the block instead of being copied. The block goes back to

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fulmar_base::Output;
-use fulmar_http2::{Config, Role};
+use fulmar_http2::{Config, Plain, Role, Sent};
 
 use crate::support::*;
 
@@ -144,4 +144,96 @@ fn steady_traffic_takes_no_new_block() {
     let retained = peer.pool.retained_bytes();
     (0..100).for_each(|_| round(&mut peer));
     assert_eq!(peer.pool.retained_bytes(), retained);
+}
+
+/// What `send_response` makes of a response to stream 1, whose request is over, and what it sends.
+fn respond(peer: &mut Peer, head: &Pairs, content: &[u8], is_good: bool) -> (Sent, Vec<Frame>) {
+    let key = peer.key(1);
+    let trailers = trailers();
+    let sent = peer.act(|server, env| {
+        let write = |out: &mut Vec<u8>| {
+            out.extend_from_slice(content);
+            is_good
+        };
+        server.send_response(env, key, Plain(fields(head)), content.len(), write, Plain(fields(&trailers)))
+    });
+    (sent, peer.takes_frames())
+}
+
+fn asked(settings: &[(u16, u32)]) -> Peer {
+    let mut peer = Peer::silent(Role::Server, Config::default());
+    peer.shakes_hands(settings);
+    peer.requests(1, true);
+    peer.takes_events();
+    peer
+}
+
+#[test]
+fn a_response_in_one_go_is_all_there_and_ends_its_stream() {
+    let mut peer = asked(&[]);
+    let whole = [headers(1, ok()), data(1, b"content"), last_headers(1, trailers())];
+    assert_eq!(respond(&mut peer, &ok(), b"content", true), (Sent::All, whole.to_vec()));
+    assert_eq!(peer.takes_events(), [Happened::Closed(1)]);
+    assert_eq!(respond(&mut peer, &ok(), b"content", true), (Sent::Nothing, vec![]), "the stream has gone");
+}
+
+#[test]
+fn a_response_that_may_not_leave_whole_is_not_begun() {
+    let long = pairs(&[(":status", "200"), ("x-long", &"v".repeat(200))]);
+    for (settings, head, len) in [
+        (&[(INITIAL_WINDOW_SIZE, 6)][..], ok(), 7),
+        (&[(MAX_HEADER_LIST_SIZE, 200)], long, 7),
+        (&[], ok(), 16_385),
+    ] {
+        let mut peer = asked(settings);
+        assert_eq!(respond(&mut peer, &head, &content(len), true), (Sent::Nothing, vec![]), "{settings:?}");
+        // Its parts find what it found.
+        peer.answers(1, &ok(), false);
+        peer.expects(headers(1, ok()));
+        assert_eq!(respond(&mut peer, &ok(), b"", true), (Sent::Nothing, vec![]), "the head has left");
+    }
+}
+
+#[test]
+fn a_response_whose_content_is_not_what_it_should_be_goes_on_without_trailers() {
+    let mut peer = asked(&[]);
+    let begun = [headers(1, ok()), data(1, b"oops")];
+    assert_eq!(respond(&mut peer, &ok(), b"oops", false), (Sent::WithoutTrailers, begun.to_vec()));
+    peer.answers(1, &trailers(), true);
+    peer.expects(last_headers(1, trailers()));
+}
+
+/// Padding by nothing changes nothing but the way that a frame takes through the engine.
+#[test]
+fn usual_frames_do_what_unusual_ones_with_the_same_content_do() {
+    let run = |is_padded: bool| {
+        let mut peer = Peer::silent(Role::Server, Config::default());
+        peer.shakes_hands(&[]);
+        let frame = |peer: &mut Peer, kind, flags, id, payload: &[u8]| {
+            let padded = [&[0], payload].concat();
+            peer.sends(if is_padded {
+                raw(kind, flags | PADDED, id, padded)
+            } else {
+                raw(kind, flags, id, payload)
+            });
+        };
+        for id in (1..40).step_by(2) {
+            let block = peer.encode_block(&request());
+            frame(&mut peer, 1, END_HEADERS, id, &block);
+            frame(&mut peer, 0, 0, id, &content(id as usize));
+        }
+        for id in (1..40).step_by(4) {
+            frame(&mut peer, 0, 0, id, b"x");
+            frame(&mut peer, 0, 0, id, b"");
+            frame(&mut peer, 0, END_STREAM, id, &content(9));
+        }
+        // A long one, and one behind the end of its stream.
+        frame(&mut peer, 0, 0, 3, &content(16_000));
+        let events = peer.takes_events();
+        frame(&mut peer, 0, 0, 1, b"late!");
+        (events, peer.takes_events(), peer.takes_frames().len())
+    };
+    let (usual, padded) = (run(false), run(true));
+    assert_eq!((&usual.0, &usual.1), (&padded.0, &padded.1));
+    assert_eq!(usual.0.len(), 20 + 20 + 10 + 10 + 1);
 }
