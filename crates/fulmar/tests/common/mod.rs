@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod encodings;
+pub mod proxy;
 pub mod raw;
 
 use std::future::Future;

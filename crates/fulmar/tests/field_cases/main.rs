@@ -14,6 +14,7 @@ mod held;
 mod hpack;
 mod lifecycle;
 mod limits;
+mod lives;
 mod metadata;
 mod peer;
 mod requests;
