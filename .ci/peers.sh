@@ -92,7 +92,7 @@ shake_hands_with_openssl() {
     shake -alpn http/1.1
     expect "$work/openssl" 'no application protocol' "openssl: a client of HTTP/1.1 gets alert 120"
     shake -alpn h2 -tls1_1
-    expect "$work/openssl" '(alert protocol version|no protocols available|unsupported protocol)' "openssl: TLS 1.1 is refused"
+    expect "$work/openssl" '(alert protocol version|alert handshake failure|no protocols available|unsupported protocol)' "openssl: TLS 1.1 is refused"
     # One of those that HTTP/2 blocks (RFC 9113 appendix A): its keys are not ephemeral.
     shake -alpn h2 -tls1_2 -cipher AES128-GCM-SHA256
     expect "$work/openssl" 'handshake failure' "openssl: a blocked cipher suite is refused"
