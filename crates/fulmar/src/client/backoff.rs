@@ -76,6 +76,25 @@ mod tests {
     }
 
     #[test]
+    fn r45_channels_that_begin_together_do_not_try_together() {
+        let backoff = Backoff::default();
+        let mut bins = std::collections::HashMap::<u128, u32>::new();
+        for _ in 0..200 {
+            let mut at = backoff.after(1);
+            // From the third attempt on, half a minute long.
+            for failures in 2.. {
+                at += backoff.after(failures);
+                if at > Duration::from_secs(30) {
+                    break;
+                }
+                *bins.entry(at.as_millis() / 100).or_default() += 1;
+            }
+        }
+        let (most, all) = (bins.values().max().copied().unwrap_or(0), bins.values().sum::<u32>());
+        assert!(all >= 700 && most * 100 <= all * 15, "{most} of {all} attempts in 100 ms");
+    }
+
+    #[test]
     fn settings_that_make_no_sense_make_no_panic() {
         let odd = Backoff {
             initial: Duration::MAX,

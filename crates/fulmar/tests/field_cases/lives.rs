@@ -532,10 +532,11 @@ fn proxies_that_cut_and_reset_cost_the_calls_that_run_and_no_others() {
 
 #[test]
 fn ages_make_clients_go_with_a_word_that_says_why() {
-    let ages: [(&str, fn(fulmar::ServerBuilder) -> fulmar::ServerBuilder); 2] =
-        [("max_idle", |server| server.max_idle(SHORT)), ("max_age", |server| server.max_age(SHORT))];
-    for (word, build) in ages {
-        let (server, _) = serve_built(build);
+    for word in ["max_idle", "max_age"] {
+        let (server, _) = serve_built(|server| match word {
+            "max_idle" => server.max_idle(SHORT),
+            _ => server.max_age(SHORT),
+        });
         let mut peer = Peer::connect(server.local_addr().unwrap());
         let announced = peer.until(|frame| frame.kind == crate::peer::GOAWAY);
         assert_eq!(&announced.payload[8..], word.as_bytes());
