@@ -22,12 +22,13 @@ pub struct Point {
     pub latency_ns: [f64; 3],
 }
 
-/// Reads the lines of a table; others, such as those about the machine, are passed over.
-pub fn read(text: &str) -> Vec<Point> {
-    text.lines().filter_map(point).collect()
+/// Reads the lines of a table; others, such as those about the machine, are passed over. `by_cpu` takes the processor time of a call for
+/// its time, which is the same on one core that nobody else uses.
+pub fn read(text: &str, by_cpu: bool) -> Vec<Point> {
+    text.lines().filter_map(|line| point(line, by_cpu)).collect()
 }
 
-fn point(line: &str) -> Option<Point> {
+fn point(line: &str, by_cpu: bool) -> Option<Point> {
     let (name, rest) = line.split_once(char::is_whitespace)?;
     let name = name.strip_prefix("BenchmarkClient")?;
     let (mut group, mut series, mut callers) = (Vec::new(), String::new(), 0);
@@ -46,7 +47,7 @@ fn point(line: &str) -> Option<Point> {
         group: group.join(", "),
         series,
         callers,
-        ns: value("ns/op")?,
+        ns: value(if by_cpu { "cpu-ns/op" } else { "ns/op" })?,
         latency_ns: [value("p50-ns")?, value("p99-ns")?, value("p99.9-ns")?],
     })
 }
@@ -215,7 +216,8 @@ mod tests {
 
     #[test]
     fn the_lines_of_a_table_are_read_and_others_passed_over() {
-        let points = read(TABLE);
+        let points = read(TABLE, false);
+        assert_eq!(read(TABLE, true)[2].ns, 1.0);
         assert_eq!(points.len(), 3);
         assert_eq!(points[0].group, "unary, client async, threads one, payload 1, transport tcp");
         assert_eq!((&*points[0].series, points[0].callers, points[0].ns), ("fulmar", 1, 2000.0));
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn a_table_makes_three_pictures_a_group() {
         let folder = std::env::temp_dir().join(format!("fulmar-plot-{}", std::process::id()));
-        let drawn = draw(&read(TABLE), &folder).expect("the folder for temporary files takes files");
+        let drawn = draw(&read(TABLE, false), &folder).expect("the folder for temporary files takes files");
         let pictures: Vec<_> =
             drawn.iter().map(|path| fs::read_to_string(path).expect("it is there")).collect();
         fs::remove_dir_all(&folder).expect("it is there");

@@ -1,4 +1,4 @@
-//! Draws what `grid` has printed: `grid … | plot DIR`, or `plot DIR TABLE…` for tables in files.
+//! Draws what `grid` has printed: `grid … | plot DIR`, or `plot DIR TABLE…` for tables in files. `--cpu` for processor time.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,10 +8,11 @@ use std::{env, fs, io};
 use fulmar_benches::plot;
 
 const USAGE: &str = "\
-usage: plot DIR [TABLE…]
+usage: plot [--cpu] DIR [TABLE…]
 
 Draws the tables of `grid`, from files or from standard input, as SVG into DIR: for each arrangement the time of a call against the
-number of callers, the same in times the floor, and latencies.
+number of callers, the same in times the floor, and latencies. --cpu takes processor time for time: the same on one core that nobody
+else uses, and the only steady one where others do.
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1).peekable();
+    let by_cpu = arguments.next_if(|argument| argument == "--cpu").is_some();
     let Some(folder) = arguments.next().filter(|folder| !folder.starts_with('-')) else {
         print!("{USAGE}");
         return Ok(());
@@ -34,7 +36,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         None => io::read_to_string(io::stdin())?,
         Some(_) => arguments.map(fs::read_to_string).collect::<Result<Vec<_>, _>>()?.join("\n"),
     };
-    let points = plot::read(&text);
+    let points = plot::read(&text, by_cpu);
     if points.is_empty() {
         return Err("there is no line of a table to draw".into());
     }

@@ -125,7 +125,9 @@ fn times(plan: &Plan, cell: Cell, peers: &[Peer]) -> Fallible<Vec<f64>> {
             let cell = Cell { peer: *peer, ..cell };
             let measured = peers::measure(&cell, phases, None);
             cores.use_first(None)?;
-            rounds.push(measured.map_err(|error| format!("{cell}: {error}"))?.ns / 1e3);
+            let measured = measured.map_err(|error| format!("{cell}: {error}"))?;
+            let is_by_cpu = plan.by_cpu && cell.cores == Some(1);
+            rounds.push(if is_by_cpu { measured.cpu_ns } else { measured.ns } / 1e3);
         }
     }
     rounds.into_iter().map(median).collect()

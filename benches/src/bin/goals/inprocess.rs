@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fulmar::{Channel, LocalReactor, Payload, Request, Response, Router, Server, Service};
+use fulmar_benches::meter::process_cpu_ns;
 
 use crate::{Fallible, Plan, Row, median};
 
@@ -62,12 +63,14 @@ fn time<M: Payload + Clone>(plan: &Plan, path: &str, message: &M) -> Fallible<f6
     for _ in 0..plan.rounds {
         // The first round's first calls fill the pools.
         call(&mut reactor, &channel, path, message, 1_000)?;
-        let (began, mut calls) = (Instant::now(), 0);
+        let (began, cpu_began, mut calls) = (Instant::now(), process_cpu_ns(), 0);
         while began.elapsed() < plan.time / plan.rounds {
             call(&mut reactor, &channel, path, message, 1_000)?;
             calls += 1_000;
         }
-        rounds.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(calls));
+        let cpu_micros = (process_cpu_ns() - cpu_began) as f64 / 1e3;
+        let micros = if plan.by_cpu { cpu_micros } else { began.elapsed().as_secs_f64() * 1e6 };
+        rounds.push(micros / f64::from(calls));
     }
     median(rounds)
 }
