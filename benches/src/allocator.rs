@@ -12,6 +12,7 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 static SHOWN_LEFT: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counting calls of `alloc` and `realloc` of all threads between [`start`] and [`stop`].
 ///
@@ -33,6 +34,7 @@ pub struct Allocations {
 pub fn start() {
     CALLS.store(0, Relaxed);
     BYTES.store(0, Relaxed);
+    FREED.store(0, Relaxed);
     COUNTING.store(true, Relaxed);
 }
 
@@ -40,6 +42,11 @@ pub fn start() {
 pub fn stop() -> Allocations {
     COUNTING.store(false, Relaxed);
     Allocations { calls: CALLS.load(Relaxed), bytes: BYTES.load(Relaxed) }
+}
+
+/// By how many bytes the memory in use has grown since [`start`]; less than 0 where more was freed.
+pub fn growth() -> i64 {
+    BYTES.load(Relaxed) as i64 - FREED.load(Relaxed) as i64
 }
 
 /// Prints where the next so many allocations that are counted come from.
@@ -54,6 +61,12 @@ fn count(bytes: usize) {
         }
         CALLS.fetch_add(1, Relaxed);
         BYTES.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+fn count_freed(bytes: usize) {
+    if COUNTING.load(Relaxed) {
+        FREED.fetch_add(bytes as u64, Relaxed);
     }
 }
 
@@ -90,11 +103,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size.saturating_sub(layout.size()));
+        count_freed(layout.size().saturating_sub(size));
         // SAFETY: `block` came from one of these methods, so from `System`, with this `layout`.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count_freed(layout.size());
         // SAFETY: `block` came from one of these methods, so from `System`, with this `layout`.
         unsafe { System.dealloc(block, layout) }
     }

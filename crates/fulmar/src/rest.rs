@@ -121,6 +121,10 @@ impl<E: Rests> Napping<E> {
         self.awake.as_deref()
     }
 
+    pub(crate) fn awake_mut(&mut self) -> Option<&mut E> {
+        self.awake.as_deref_mut()
+    }
+
     /// What there is of the end while it rests.
     pub(crate) fn resting(&self) -> Option<&E::Resting> {
         self.resting.as_ref()
@@ -217,6 +221,9 @@ impl<E: Rests> Endpoint for Napping<E> {
     }
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
-        self.wake().on_close(env, closed);
+        // An end that rests has nobody to tell, and no block to give back.
+        if let Some(end) = &mut self.awake {
+            end.on_close(env, closed);
+        }
     }
 }

@@ -115,7 +115,8 @@ impl Connections {
             channel.go_on(core);
         }
         channel.on_lost(core, key, endpoint.has_carried());
-        for pending in endpoint.wake().take_waiting() {
+        // On one that rests no call waits.
+        for pending in endpoint.awake_mut().into_iter().flat_map(ClientEndpoint::take_waiting) {
             channel.start(core, pending);
         }
     }
