@@ -1,6 +1,7 @@
 //! A channel: where calls go, and with which settings.
 
 use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -96,11 +97,14 @@ pub(crate) enum Place {
     InProcess(Arc<ServerShared>),
 }
 
-/// Settings of a channel.
+/// Settings of a channel: the same memory for all channels that have the default.
 #[derive(Clone, Debug)]
-pub(crate) struct ChannelConfig {
-    /// One for all channels that have the default.
-    pub(crate) grpc: Arc<fulmar_grpc::Config>,
+pub(crate) struct ChannelConfig(Arc<ChannelSettings>);
+
+/// What may be set.
+#[derive(Clone, Debug)]
+pub(crate) struct ChannelSettings {
+    pub(crate) grpc: fulmar_grpc::Config,
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waiting_calls_max: usize,
@@ -113,12 +117,21 @@ pub(crate) struct ChannelConfig {
     pub(crate) waits_for_ready: bool,
 }
 
-impl ChannelConfig {
-    /// The settings of the engine, to be changed.
-    fn grpc(&mut self) -> &mut fulmar_grpc::Config {
-        Arc::make_mut(&mut self.grpc)
-    }
+impl Deref for ChannelConfig {
+    type Target = ChannelSettings;
 
+    fn deref(&self) -> &ChannelSettings {
+        &self.0
+    }
+}
+
+impl DerefMut for ChannelConfig {
+    fn deref_mut(&mut self) -> &mut ChannelSettings {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl ChannelSettings {
     /// What turns the name of the endpoint into addresses.
     pub(crate) fn resolver(&self) -> &Resolver {
         match &self.resolver {
@@ -360,7 +373,7 @@ impl ChannelSpec {
 
     /// Settings for the next connection.
     pub(crate) fn connection_config(&self) -> fulmar_grpc::Config {
-        let mut config = fulmar_grpc::Config::clone(&self.config.grpc);
+        let mut config = self.config.grpc.clone();
         self.config.lives.write_to(&mut config.http2);
         if let Some(keepalive) = &mut config.http2.keepalive {
             let slowed = Duration::from_millis(self.keepalive_ms.load(Ordering::Relaxed));
@@ -450,16 +463,17 @@ impl Place {
     }
 }
 
-/// The default settings of the engine, which the channels that have them share.
-fn default_config() -> Arc<fulmar_grpc::Config> {
-    static DEFAULT: OnceLock<Arc<fulmar_grpc::Config>> = OnceLock::new();
-    DEFAULT.get_or_init(Arc::default).clone()
-}
-
 impl Default for ChannelConfig {
     fn default() -> Self {
+        static DEFAULT: OnceLock<ChannelConfig> = OnceLock::new();
+        DEFAULT.get_or_init(|| Self(Arc::new(ChannelSettings::default()))).clone()
+    }
+}
+
+impl Default for ChannelSettings {
+    fn default() -> Self {
         Self {
-            grpc: default_config(),
+            grpc: fulmar_grpc::Config::default(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
             waiting_calls_max: WAITING_CALLS_MAX,
@@ -550,14 +564,14 @@ impl ChannelBuilder {
     /// The longest message taken from the server, in bytes. 4 MiB by default; a longer one fails its call with
     /// `RESOURCE_EXHAUSTED`.
     pub fn receive_message_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc().receive_message_bytes_max = bytes;
+        self.config.grpc.receive_message_bytes_max = bytes;
         self
     }
 
     /// The longest message sent, in bytes. Unlimited by default; a longer one fails its call with `RESOURCE_EXHAUSTED`, and
     /// nothing is sent.
     pub fn send_message_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc().send_message_bytes_max = bytes;
+        self.config.grpc.send_message_bytes_max = bytes;
         self
     }
 
@@ -565,7 +579,7 @@ impl ChannelBuilder {
     /// the server may go on with one message only, the one that is unfinished longest; what is under way may still
     /// arrive, but above this and one message of the largest size, the call that holds most fails with `RESOURCE_EXHAUSTED`.
     pub fn held_bytes_max(mut self, bytes: usize) -> Self {
-        self.config.grpc().held_bytes_max = bytes;
+        self.config.grpc.held_bytes_max = bytes;
         self
     }
 
@@ -595,7 +609,7 @@ impl ChannelBuilder {
     ///     .send_compressed(Gzip::default());
     /// ```
     pub fn accept_compressed(mut self, encoding: impl Encoding) -> Self {
-        let accepted = self.config.grpc().encodings.accept(Arc::new(encoding));
+        let accepted = self.config.grpc.encodings.accept(Arc::new(encoding));
         self.fail(accepted);
         self
     }
@@ -604,7 +618,7 @@ impl ChannelBuilder {
     /// [says](crate::Request::set_compression) something else. The server must accept it: it answers `UNIMPLEMENTED` otherwise. Of
     /// several the first is taken; a request may name another one. None by default.
     pub fn send_compressed(mut self, encoding: impl Encoding) -> Self {
-        let sent = self.config.grpc().encodings.send(Arc::new(encoding));
+        let sent = self.config.grpc.encodings.send(Arc::new(encoding));
         self.fail(sent);
         self
     }
@@ -643,7 +657,7 @@ impl ChannelBuilder {
 
     /// Settings of the HTTP/2 connection: windows, limits.
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
-        self.config.grpc().http2 = config;
+        self.config.grpc.http2 = config;
         self
     }
 
@@ -706,16 +720,19 @@ impl ChannelBuilder {
         }
         if !name.is_empty() {
             let agent = format!("{name} {}", self.config.grpc.user_agent);
-            self.config.grpc().user_agent = agent.into();
+            self.config.grpc.user_agent = agent.into();
         }
         if let Some(reason) = self.failed {
             return Err(ConnectError::new(&self.endpoint, reason));
         }
         let target = Target::parse(&self.endpoint)?;
-        self.config.security = self
+        let security = self
             .security
             .resolve(target.is_secure, &target.host)
             .map_err(|reason| ConnectError::new(&self.endpoint, reason))?;
+        if !matches!(security, ClientSecurity::None) {
+            self.config.security = security;
+        }
         let place = match self.connected {
             None => Place::Tcp(target),
             Some(socket) => {
