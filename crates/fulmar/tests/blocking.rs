@@ -108,7 +108,7 @@ fn a_deadline_ends_a_stream_whichever_way_it_waits() {
     let seen = demo.seen.clone();
     let server = serve_demo(demo);
     let mut channel = Channel::connect(server.endpoint()).unwrap();
-    let hurried = |message| Request::new(message).with_timeout(Duration::from_millis(60));
+    let hurried = |message| Request::new(message).with_timeout(Duration::from_millis(400));
 
     let mut replies =
         channel.server_streaming::<Raw, Raw>(PATH_COUNT, hurried(number(u64::MAX))).unwrap().into_inner();
@@ -134,7 +134,7 @@ fn a_deadline_ends_a_stream_whichever_way_it_waits() {
         );
     });
     let mut other = Channel::connect(server.endpoint()).unwrap();
-    let hurried = Request::new(()).with_timeout(Duration::from_millis(60));
+    let hurried = Request::new(()).with_timeout(Duration::from_millis(400));
     let mut upload = other.client_streaming::<Raw, Raw>("/demo.One/Ignore", hurried).unwrap();
     let large = Raw::from(vec![7; 30_000]);
     let status = (0..1_000).try_for_each(|_| upload.send(&large)).unwrap_err();
