@@ -11,7 +11,7 @@ use fulmar_grpc::encoding::{Encoding, RegisterError};
 use fulmar_reactor::{Mailbox, Resolver, Socket, SocketOptions};
 
 use super::backoff::Backoff;
-use super::connectivity::{Connectivity, ConnectivityState, ConnectivityWatch};
+use super::connectivity::Connectivity;
 use super::handed::{HANDED_IN_IS_OVER, Handed};
 use super::lives::Lives;
 use super::resolve::{Resolve, resolver_of};
@@ -214,35 +214,6 @@ impl Channel {
         let status = poll_fn(|cx| cell.poll_status(cx)).await;
         self.give_cell(cell);
         if status.is_ok() { Ok(()) } else { Err(fail(status)) }
-    }
-
-    /// What state the channel is in: whether calls go through, wait, or fail at once.
-    pub fn state(&self) -> ConnectivityState {
-        self.inner.spec.connectivity.state()
-    }
-
-    /// Waits until the channel is in another state than `from`, and returns it.
-    ///
-    /// ```no_run
-    /// # async fn run() -> Result<(), fulmar::ConnectError> {
-    /// use fulmar::{Channel, ConnectivityState};
-    ///
-    /// let channel = Channel::builder("http://127.0.0.1:50051").build()?;
-    /// channel.connect_now();
-    /// let mut state = channel.state();
-    /// while state != ConnectivityState::Ready {
-    ///     state = channel.wait_for_change(state).await;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn wait_for_change(&self, from: ConnectivityState) -> ConnectivityState {
-        self.watch().wait_for_change(from).await
-    }
-
-    /// Looks at the state without keeping the channel alive.
-    pub fn watch(&self) -> ConnectivityWatch {
-        ConnectivityWatch::new(self.inner.spec.clone())
     }
 
     /// Begins to connect, if the channel is idle; if it waits before it tries again, it tries at once, and begins anew with the shortest
@@ -524,27 +495,6 @@ impl ChannelBuilder {
     /// How long a connection may take, name resolution and the server's SETTINGS included. 20 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
-        self
-    }
-
-    /// How long the channel waits between attempts to connect that fail.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use fulmar::{Backoff, Channel};
-    ///
-    /// let backoff = Backoff { max: Duration::from_secs(10), ..Backoff::default() };
-    /// let builder = Channel::builder("http://127.0.0.1:50051").backoff(backoff);
-    /// ```
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.config.backoff = backoff;
-        self
-    }
-
-    /// Whether calls wait for a connection where none can be had, up to their deadline, instead of failing at once with `UNAVAILABLE` and
-    /// what went wrong last. False by default; a request may [say otherwise](crate::Request::set_wait_for_ready).
-    pub fn wait_for_ready(mut self, waits: bool) -> Self {
-        self.config.waits_for_ready = waits;
         self
     }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use fulmar_base::{Key, Slab};
 
-use super::ChannelSpec;
+use super::{Channel, ChannelSpec};
 use crate::lock;
 
 /// What state a channel is in (gRPC "connectivity-semantics-and-api").
@@ -105,6 +105,38 @@ impl Connectivity {
         for waker in wakers {
             crate::wake(waker);
         }
+    }
+}
+
+/// The state of a channel.
+impl Channel {
+    /// What state the channel is in: whether calls go through, wait, or fail at once.
+    pub fn state(&self) -> ConnectivityState {
+        self.spec().connectivity.state()
+    }
+
+    /// Waits until the channel is in another state than `from`, and returns it.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), fulmar::ConnectError> {
+    /// use fulmar::{Channel, ConnectivityState};
+    ///
+    /// let channel = Channel::builder("http://127.0.0.1:50051").build()?;
+    /// channel.connect_now();
+    /// let mut state = channel.state();
+    /// while state != ConnectivityState::Ready {
+    ///     state = channel.wait_for_change(state).await;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wait_for_change(&self, from: ConnectivityState) -> ConnectivityState {
+        self.watch().wait_for_change(from).await
+    }
+
+    /// Looks at the state without keeping the channel alive.
+    pub fn watch(&self) -> ConnectivityWatch {
+        ConnectivityWatch::new(self.spec().clone())
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fulmar_http2::Keepalive;
 
-use super::ChannelBuilder;
+use super::{Backoff, ChannelBuilder};
 
 /// A time below this is taken as this (gRFC A8): servers take clients that ask more often for a nuisance, if not for an attack.
 const KEEPALIVE_TIME_MIN: Duration = Duration::from_secs(10);
@@ -78,6 +78,27 @@ impl ChannelBuilder {
     /// How long the channel keeps a connection without calls; the next call makes another one. 30 minutes by default.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.config.lives.idle_timeout = time;
+        self
+    }
+
+    /// How long the channel waits between attempts to connect that fail.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use fulmar::{Backoff, Channel};
+    ///
+    /// let backoff = Backoff { max: Duration::from_secs(10), ..Backoff::default() };
+    /// let builder = Channel::builder("http://127.0.0.1:50051").backoff(backoff);
+    /// ```
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.config.backoff = backoff;
+        self
+    }
+
+    /// Whether calls wait for a connection where none can be had, up to their deadline, instead of failing at once with `UNAVAILABLE` and
+    /// what went wrong last. False by default; a request may [say otherwise](crate::Request::set_wait_for_ready).
+    pub fn wait_for_ready(mut self, waits: bool) -> Self {
+        self.config.waits_for_ready = waits;
         self
     }
 }
