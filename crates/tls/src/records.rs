@@ -1,4 +1,4 @@
-//! Records of TLS in and out, by the interface of `rustls` that keeps no buffers of its own (docs/decisions/0013).
+//! Records of TLS in and out, by the interface of `rustls` that keeps no buffers of its own (docs/decisions/0017).
 
 use fulmar_base::Output;
 use rustls::Error;
