@@ -1,5 +1,8 @@
 //! Large messages: how many bytes a second one server stream carries, beside a raw exchange and tonic in the same run; and how long
-//! small calls take beside bulk streams on their connection.
+//! small calls take beside bulk streams on their connection. R81 is `bulk stream --payload 16777216`: a large message is allocated
+//! once where it is received, and not at all from then on.
+//!
+//! Peer `encoded` is Fulmar with messages that the server has encoded before, as [`fulmar::Encoded`], so that it copies nothing.
 //!
 //! `cargo run --release -p fulmar-benches --bin bulk -- [stream|beside] [--peer fulmar,tonic,floor] [--threads one,two]
 //! [--payload 16384,1048576] [--streams 8] [--calls 1000] [--cores N] [--seconds 1] [--rounds 3]`
@@ -12,7 +15,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use fulmar_benches::allocator::CountingAllocator;
+use fulmar_benches::allocator::{self, CountingAllocator};
 use fulmar_benches::machine::{self, Cores};
 use fulmar_benches::meter::process_cpu_ns;
 use lexopt::prelude::*;
@@ -119,6 +122,8 @@ struct Carried {
     rate: f64,
     /// Megabytes a second of processor time, of both ends: what the rate is on one core that nobody else uses.
     cpu_rate: f64,
+    /// Bytes allocated, by both ends, for each byte carried.
+    allocated: f64,
 }
 
 /// Bytes a second of one stream from a server to a client, for each peer.
@@ -135,9 +140,9 @@ fn streams(plan: &Plan) -> Ran<()> {
             }
             let medians: Vec<Carried> = rates.iter().map(|rates| median(rates)).collect();
             let ours = plan.peers.iter().position(|peer| peer == "fulmar").map(|index| medians[index]);
-            for (peer, Carried { rate, cpu_rate }) in plan.peers.iter().zip(&medians) {
+            for (peer, Carried { rate, cpu_rate, allocated }) in plan.peers.iter().zip(&medians) {
                 print!("BenchmarkDownload/peer={peer}/threads={threads}/payload={body_bytes}");
-                print!("  {rate:>9.1} MB/s {cpu_rate:>9.1} MB/cpu-s");
+                print!("  {rate:>9.1} MB/s {cpu_rate:>9.1} MB/cpu-s {allocated:>6.3} B-allocated/B");
                 match ours {
                     Some(ours) if peer != "fulmar" => println!(
                         "  fulmar: {:.1} % of the rate, {:.1} % a cpu-s",
@@ -154,10 +159,10 @@ fn streams(plan: &Plan) -> Ran<()> {
 
 fn download(setting: Setting<'_>) -> Ran<Carried> {
     match setting.peer {
-        "fulmar" => ours::download(setting),
+        "fulmar" | "encoded" => ours::download(setting),
         "tonic" => theirs::download(setting),
         "floor" => floor::download(setting),
-        other => Err(format!("--peer {other}: must be one of fulmar, tonic, floor").into()),
+        other => Err(format!("--peer {other}: must be one of fulmar, encoded, tonic, floor").into()),
     }
 }
 
@@ -218,7 +223,11 @@ fn median(rounds: &[Carried]) -> Carried {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or_default()
     };
-    Carried { rate: middle(|round| round.rate), cpu_rate: middle(|round| round.cpu_rate) }
+    Carried {
+        rate: middle(|round| round.rate),
+        cpu_rate: middle(|round| round.cpu_rate),
+        allocated: middle(|round| round.allocated),
+    }
 }
 
 /// Counts what arrives once the warm-up of a fifth of the time is over.
@@ -240,7 +249,10 @@ impl Rate {
     fn add(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
         match self.began {
-            None if now >= self.warm_until => self.began = Some((now, process_cpu_ns())),
+            None if now >= self.warm_until => {
+                self.began = Some((now, process_cpu_ns()));
+                allocator::start();
+            }
             None => {}
             Some(_) => self.bytes += bytes as u64,
         }
@@ -250,7 +262,12 @@ impl Rate {
     fn carried(&self) -> Carried {
         let Some((began, cpu_ns)) = self.began else { return Carried::default() };
         let cpu_ns = process_cpu_ns().saturating_sub(cpu_ns).max(1);
+        let allocated = allocator::stop().bytes as f64 / self.bytes.max(1) as f64;
         let megabytes = self.bytes as f64 / 1e6;
-        Carried { rate: megabytes / began.elapsed().as_secs_f64(), cpu_rate: megabytes * 1e9 / cpu_ns as f64 }
+        Carried {
+            allocated,
+            rate: megabytes / began.elapsed().as_secs_f64(),
+            cpu_rate: megabytes * 1e9 / cpu_ns as f64,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fulmar::{LocalReactor, Replies, Request, Response, Server, ServerHandle, Status};
+use fulmar::{Encoded, LocalReactor, Replies, Request, Response, Server, ServerHandle, Status};
 use fulmar_benches::proto::bulk::bulk_client::BulkClient;
 use fulmar_benches::proto::bulk::bulk_server::{Bulk, BulkServer};
 use fulmar_benches::proto::bulk::{Order, Part};
@@ -20,6 +20,12 @@ struct Handlers;
 impl Bulk for Handlers {
     async fn download(&self, request: Request<Order>, parts: &mut Replies<Part>) -> Result<(), Status> {
         let part = Part { body: Bytes::from(vec![7; request.get_ref().body_bytes as usize]) };
+        if request.get_ref().is_encoded {
+            let encoded = Encoded::new(&part);
+            loop {
+                parts.send_encoded(&encoded).await?;
+            }
+        }
         loop {
             parts.send(&part).await?;
         }
@@ -61,7 +67,7 @@ fn start(setting: Setting<'_>) -> Ran<(LocalReactor, BulkClient, Ended)> {
 pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
     let (mut reactor, client, _ended) = start(setting)?;
     reactor.block_on(async {
-        let order = Order { body_bytes: setting.body_bytes as u32 };
+        let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: setting.peer == "encoded" };
         let mut parts = client.download(order).await?.into_inner();
         let (mut part, mut rate) = (Part::default(), Rate::new(setting.time));
         while parts.message_into(&mut part).await? {
@@ -78,7 +84,7 @@ pub(crate) fn small_calls(setting: Setting<'_>, streams: usize, calls: usize) ->
     let carried = Rc::new(Cell::new(0_u64));
     for _ in 0..streams {
         let (client, carried) = (client.clone(), carried.clone());
-        let order = Order { body_bytes: setting.body_bytes as u32 };
+        let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: false };
         reactor.spawn(async move {
             let Ok(parts) = client.download(order).await else { return };
             let (mut parts, mut part) = (parts.into_inner(), Part::default());

@@ -91,7 +91,7 @@ fn with_server<T, F: Future<Output = Ran<T>>>(
 
 pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
     with_server(setting, async |mut client| {
-        let order = Order { body_bytes: setting.body_bytes as u32 };
+        let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: false };
         let mut parts = client.download(order).await?.into_inner();
         let mut rate = Rate::new(setting.time);
         while let Some(part) = parts.message().await? {
@@ -108,7 +108,7 @@ pub(crate) fn small_calls(setting: Setting<'_>, streams: usize, calls: usize) ->
         let carried = Arc::new(AtomicU64::new(0));
         for _ in 0..streams {
             let (mut client, carried) = (client.clone(), carried.clone());
-            let order = Order { body_bytes: setting.body_bytes as u32 };
+            let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: false };
             tokio::spawn(async move {
                 let Ok(parts) = client.download(order).await else { return };
                 let mut parts = parts.into_inner();
