@@ -182,7 +182,7 @@ fn beside(plan: &Plan) -> Ran<()> {
                     };
                     rounds.push((of(0)?, of(plan.streams)?));
                 }
-                rounds.sort_by(|one, other| one.1.p99.cmp(&other.1.p99));
+                rounds.sort_by_key(|round| round.1.p99);
                 let (idle, busy) = &rounds[rounds.len() / 2];
                 println!(
                     "BenchmarkBeside/peer={peer}/threads={threads}/payload={body_bytes}  idle {idle}, beside {} streams {busy}: p99 {:.1} x",
