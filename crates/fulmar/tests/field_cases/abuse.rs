@@ -183,7 +183,9 @@ fn r47_streams_that_are_refused_count_as_well() {
 
 #[test]
 fn r47_resets_provoked_while_the_server_shuts_down_count_as_well() {
-    let (server, seen) = serve();
+    // The peer does not answer the PING, after which its new streams would be unprocessed, and may be slow.
+    let patient = Http2Config { drain_ms: 60_000, drain_idle_ms: 60_000, ..Http2Config::default() };
+    let (server, seen) = serve_with(patient);
     let mut peer = Peer::connect(server.local_addr().unwrap());
     server.handle().shutdown(std::time::Duration::from_secs(60));
     let (_, code, _) = peer.expect_go_away();
