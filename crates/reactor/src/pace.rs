@@ -17,6 +17,10 @@ const WORK_SHARE: Duration = Duration::from_micros(20);
 /// What one read brings is to be worked off in this time, so that a turn does not end long after its share is used up.
 const READ_SHARE: Duration = Duration::from_micros(10);
 
+/// About what the system calls of a read and of the write that follows cost, however little they move. Reading less at a time does not
+/// make them cheaper, so they do not count where it is judged how much to read.
+const SYSTEM_CALLS: Duration = Duration::from_micros(10);
+
 /// How many times these shares a connection gets while there is no crowd: fewer and larger reads and writes cost less.
 const SLACK: u32 = 12;
 
@@ -110,7 +114,8 @@ impl Turn {
 
     /// So many bytes were read and worked off. `full`: there may have been more to read.
     pub(crate) fn note_read(&mut self, pace: &mut Pace, took: Duration, received: usize, full: bool) {
-        pace.note_read(took / self.slack, received / self.slack as usize, full);
+        let worked = took.saturating_sub(SYSTEM_CALLS);
+        pace.note_read(worked / self.slack, received / self.slack as usize, full);
         self.reads += 1;
         self.bytes += received;
         self.worked += took;
@@ -166,6 +171,19 @@ mod tests {
             after(Duration::ZERO, APPETITE_MAX, true);
         }
         assert_eq!(after(Duration::ZERO, APPETITE_MAX, true), APPETITE_MAX);
+    }
+
+    #[test]
+    fn what_system_calls_cost_alone_makes_no_read_smaller() {
+        let (mut pace, mut crowd) = (Pace::new(), Crowd::new());
+        crowd.until = NOW + CROWDED;
+        let mut turn = Turn::new(&crowd, NOW);
+        for _ in 0..10 {
+            turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE / 4, 500, false);
+        }
+        assert_eq!(pace.appetite, APPETITE_FIRST);
+        turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE * 2, 1_000, true);
+        assert_eq!(pace.appetite, 500);
     }
 
     #[test]
