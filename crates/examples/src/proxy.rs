@@ -3,9 +3,9 @@ use std::pin::pin;
 
 use fulmar::{Channel, Duplex, MetadataMap, Raw, Replies, Request, Status, Streaming};
 
-/// Makes the same call of the server behind `upstream` and passes everything on, in both directions: metadata, messages as they are, the
-/// half-close, status, details and trailers. The call made here inherits the deadline of the one being handled, and when that
-/// is cancelled, it is dropped and so cancelled too. Whoever sends waits for whoever reads.
+/// Makes the same call of the server behind `upstream` and passes everything on, in both directions: metadata, messages as they
+/// are, the half-close, status, details and trailers. The call made here inherits the deadline of the one being handled, and when
+/// that is cancelled, it is dropped and so cancelled too. Whoever sends waits for whoever reads.
 ///
 /// # Errors
 ///

@@ -9,8 +9,9 @@ use crate::payload::{Incoming, Payload, decode};
 
 /// An encoded message of type `T`, for messages that are sent again and again: to many clients, or in many calls.
 ///
-/// Clones share the bytes, and from 16 KiB on they leave without being copied. It is a [`Payload`] of its own, so that calls by name take it in place of the message, and
-/// [`Replies::send_encoded`](crate::Replies::send_encoded) and its like on the client take it beside messages of type `T`.
+/// Clones share the bytes, and from 16 KiB on they leave without being copied. It is a [`Payload`] of its own, so that calls by
+/// name take it in place of the message, and [`Replies::send_encoded`](crate::Replies::send_encoded) and its like on the client
+/// take it beside messages of type `T`.
 ///
 /// ```
 /// use fulmar::{Encoded, Raw};

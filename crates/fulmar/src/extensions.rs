@@ -8,8 +8,8 @@ use crate::panics::contained;
 /// Values of any types, one of each type, that belong to a call and never leave this process: what an interceptor found out, for the
 /// handler; what a caller knows, for its interceptors.
 ///
-/// It costs nothing while it is empty. Clones share the values that are there and go separate ways from then on. A value that panics when
-/// it is dropped with the call harms nothing else.
+/// It costs nothing while it is empty. Clones share the values that are there and go separate ways from then on. A value that
+/// panics when it is dropped with the call harms nothing else.
 ///
 /// ```
 /// use fulmar::Request;

@@ -130,8 +130,8 @@ impl<T> Request<T> {
         self.context.cancellation()
     }
 
-    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the channel is set. A handler's request sends
-    /// nothing, and it has no effect there.
+    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the channel is set. A
+    /// handler's request sends nothing, and it has no effect there.
     ///
     /// ```
     /// use fulmar::{Compression, Request};

@@ -107,8 +107,8 @@ impl<T> Response<T> {
         self.extras.get_mut().trailers.get_mut()
     }
 
-    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the server is set. It
-    /// stays plain where the client does not accept what is asked for. An encoding that the server has not registered fails the call with
+    /// Whether, and how, the messages that this side sends on the call are compressed; by default as the server is set. It stays
+    /// plain where the client does not accept what is asked for. An encoding that the server has not registered fails the call with
     /// `INTERNAL`.
     ///
     /// ```

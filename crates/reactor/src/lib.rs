@@ -1,8 +1,8 @@
 //! One thread's event loop: sockets on mio, timers, local tasks, a mailbox, in-process pipes.
 //!
 //! This crate turns an operating system into bytes, and knows nothing of what they mean. A [`Reactor`] drives
-//! [`Transport`](fulmar_base::Transport)s, each over a TCP connection, a Unix domain socket or one end of an in-memory pipe, after the loop contract of
-//! [`Endpoint`](fulmar_base::Endpoint):
+//! [`Transport`](fulmar_base::Transport)s, each over a TCP connection, a Unix domain socket or one end of an in-memory pipe, after the
+//! loop contract of [`Endpoint`](fulmar_base::Endpoint):
 //!
 //! ```text
 //!        other threads ── Mailbox ──► letters, wake-ups ─┐
@@ -18,7 +18,7 @@
 //! - [`Mailbox`] is the only door between threads.
 //! - [`Lone`] is one connection without a reactor, driven by the thread that calls.
 //! - `Driver` (feature `tokio`) makes a reactor a part of a tokio runtime.
-//! - [`Resolver`] looks names up on a helper thread.
+//! - [`Resolver`] looks names up on a thread of its own.
 //!
 //! One thread owns its connections, its pool and its scratch buffer: there is no lock but the mailbox. A panic of a host, transport
 //! or task is not caught here: it ends the reactor, which closes its connections on the way out.

@@ -94,8 +94,8 @@ impl<E: Endpoint> Tls<E> {
         closed
     }
 
-    /// Lends the endpoint a place for its plaintext, lets it do one thing, and seals what it wrote. If the endpoint ends the connection,
-    /// all it wrote goes to the wire, and `close_notify` behind it.
+    /// Lends the endpoint a place for its plaintext, lets it do one thing, and seals what it wrote. If the endpoint ends the
+    /// connection, all it wrote goes to the wire, and `close_notify` behind it.
     fn poke<T>(
         &mut self,
         env: &mut Env<'_>,

@@ -72,7 +72,8 @@ struct Failed {
 type Connection = Lone<Wire<ClientEndpoint>>;
 
 impl Channel {
-    /// Connects to `endpoint`, `http://host:port`, or a Unix socket as `unix:/path` or `unix-abstract:name`, and waits for the server's SETTINGS, 20 s at most.
+    /// Connects to `endpoint`, which is written as for [`Channel::connect`](crate::Channel::connect), and waits for the server's
+    /// SETTINGS, 20 s at most.
     ///
     /// # Errors
     /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; also on a
@@ -81,7 +82,7 @@ impl Channel {
         Self::with(Self::builder(endpoint))
     }
 
-    /// Settings for [`with`](Self::with).
+    /// Settings for [`with`](Self::with) and [`lazy`](Self::lazy). A [client reactor](ChannelBuilder::reactor) in them does not count.
     pub fn builder(endpoint: impl AsRef<str>) -> ChannelBuilder {
         crate::Channel::builder(endpoint)
     }

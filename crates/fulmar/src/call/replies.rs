@@ -31,8 +31,8 @@ impl<T: Payload> Replies<T> {
         self.send_with(message, Compress::Default).await
     }
 
-    /// Sends one message, compressed or not, on a call that has an encoding (see [`set_compression`](Self::set_compression)). Otherwise as
-    /// [`send`](Self::send).
+    /// Sends one message, compressed or not, on a call that has an encoding (see [`set_compression`](Self::set_compression)).
+    /// Otherwise as [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -35,8 +35,8 @@ impl<T: Payload> Requests<T> {
         self.send_with(message, Compress::Default).await
     }
 
-    /// Sends one message, compressed or not, on a call that has an encoding (see [`Request::set_compression`](crate::Request::set_compression)). Otherwise as
-    /// [`send`](Self::send).
+    /// Sends one message, compressed or not, on a call that has an encoding (see
+    /// [`Request::set_compression`](crate::Request::set_compression)). Otherwise as [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).

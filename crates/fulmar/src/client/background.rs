@@ -115,8 +115,8 @@ impl ClientReactor {
         Ok((Self { seat: Arc::new(Seat { mailbox: driver.mailbox() }) }, driver))
     }
 
-    /// How much is in use on the reactor. None on a reactor's thread (in a handler), which waiting would stop, and when the reactor does
-    /// not answer within 10 s.
+    /// How much is in use on the reactor. None on a reactor's thread (in a handler), which waiting would stop, and when the reactor
+    /// does not answer within 10 s.
     pub fn counts(&self) -> Option<Counts> {
         Counts::of([self.seat.mailbox.clone()])
     }

@@ -6,9 +6,9 @@ use crate::random;
 
 /// How long a channel waits before it tries to connect again, counted from the start of the attempt that failed.
 ///
-/// The first wait is `initial`; each further one is `multiplier` times as long, up to `max`. All vary by `jitter` in either direction, so
-/// that clients that lost a server at the same time do not come back at the same time. A connection on which the server has sent its
-/// SETTINGS begins anew with `initial`.
+/// The first wait is `initial`; each further one is `multiplier` times as long, up to `max`. All vary by `jitter` in either
+/// direction, so that clients that lost a server at the same time do not come back at the same time. A connection on which the
+/// server has sent its SETTINGS begins anew with `initial`.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Backoff {
     /// The first wait. Default: 1 s.

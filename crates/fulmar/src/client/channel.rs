@@ -147,7 +147,11 @@ impl ChannelSettings {
 }
 
 impl Channel {
-    /// Connects to `endpoint`, `http://host:port`, or a Unix socket as `unix:/path` or `unix-abstract:name`, and waits until the server has answered with its SETTINGS.
+    /// Connects to `endpoint` and waits until the server has answered with its SETTINGS.
+    ///
+    /// An endpoint is `http://host:port`, or `https://host:port` for TLS; a port that is left out is 80 or 443, and a scheme that
+    /// is left out is `http`, or `https` where `ChannelBuilder::tls` is set. Or it is a Unix socket: `unix:/path`,
+    /// `unix:relative/path`, or on Linux `unix-abstract:name`.
     ///
     /// # Errors
     /// An endpoint that is none, a name that does not resolve, a server that does not answer or does not speak HTTP/2; at the
@@ -216,8 +220,9 @@ impl Channel {
         if status.is_ok() { Ok(()) } else { Err(fail(status)) }
     }
 
-    /// Begins to connect, if the channel is idle; if it waits before it tries again, it tries at once, and begins anew with the shortest
-    /// [wait](ChannelBuilder::backoff). Returns at once; [`state`](Self::state) tells what becomes of it. Calls connect by themselves.
+    /// Begins to connect, if the channel is idle; if it waits before it tries again, it tries at once, and begins anew with the
+    /// shortest [wait](ChannelBuilder::backoff). Returns at once; [`state`](Self::state) tells what becomes of it. Calls connect by
+    /// themselves.
     pub fn connect_now(&self) {
         let letter = Letter::Connect { spec: self.inner.spec.clone() };
         let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return };
@@ -579,15 +584,16 @@ impl ChannelBuilder {
         }
     }
 
-    /// What the operating system is asked to do with the channel's sockets.
+    /// What the operating system is asked to do with the channel's sockets. Where no
+    /// [user timeout](SocketOptions::user_timeout) is set, that of [`keepalive`](Self::keepalive) is.
     pub fn socket_options(mut self, options: SocketOptions) -> Self {
         self.config.sockets = options;
         self
     }
 
-    /// Takes a connection that is there already, instead of making one: a connected `TcpStream` or `UnixStream` of the standard library,
-    /// made in whatever way. Nagle's algorithm is switched off on it, and the [socket options](Self::socket_options) are set as far as
-    /// they can be. The endpoint is then only what the server is called.
+    /// Takes a connection that is there already, instead of making one: a connected `TcpStream` or `UnixStream` of the standard
+    /// library, made in whatever way. Nagle's algorithm is switched off on it, and the [socket options](Self::socket_options) are
+    /// set as far as they can be. The endpoint is then only what the server is called.
     ///
     /// The connection is the channel's only one: when it ends, calls fail with `UNAVAILABLE`. It lives on the reactor of the first
     /// caller that is on one, and on a client reactor thread otherwise. Of several channels that are made of clones of these settings
@@ -605,7 +611,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Settings of the HTTP/2 connection: windows, limits.
+    /// Settings of the HTTP/2 connection: windows, limits. Its keepalive and ages do not count: they are set with
+    /// [`keepalive`](Self::keepalive) and [`idle_timeout`](Self::idle_timeout).
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.grpc.http2 = config;
         self
@@ -654,7 +661,8 @@ impl ChannelBuilder {
     /// Makes the channel; its first call connects.
     ///
     /// # Errors
-    /// An endpoint or a user agent that is none, an encoding with a name that cannot be one.
+    /// An endpoint or a user agent that is none, an encoding with a name that cannot be one, TLS with an endpoint that cannot have
+    /// it, a connection that was handed in and is none or is another channel's.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let (reactor, chain) = (self.reactor.clone(), self.chain.clone());
         let (place, config, _) = self.into_parts()?;

@@ -95,8 +95,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Whether calls wait for a connection where none can be had, up to their deadline, instead of failing at once with `UNAVAILABLE` and
-    /// what went wrong last. False by default; a request may [say otherwise](crate::Request::set_wait_for_ready).
+    /// Whether calls wait for a connection where none can be had, up to their deadline, instead of failing at once with
+    /// `UNAVAILABLE` and what went wrong last. False by default; a request may [say otherwise](crate::Request::set_wait_for_ready).
     pub fn wait_for_ready(mut self, waits: bool) -> Self {
         self.config.waits_for_ready = waits;
         self

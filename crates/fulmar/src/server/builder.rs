@@ -193,8 +193,8 @@ impl ServerBuilder {
     /// Where handlers run: by default on the reactor of their connection. [`Placement::Spread`] lets the calls of one connection use
     /// all reactors.
     ///
-    /// Nothing else changes: placed handlers have the same requests, streams, deadlines and cancellation, and may do the same. An answer
-    /// is encoded, and a request decoded, where the handler runs.
+    /// Nothing else changes: placed handlers have the same requests, streams, deadlines and cancellation, and may do the same. An
+    /// answer is encoded, and a request decoded, where the handler runs.
     ///
     /// ```
     /// use fulmar::{Placement, Server};
@@ -242,8 +242,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Secures all connections as `tls` says; in-process ones need it not. Clients without TLS are refused. Without this the server speaks
-    /// plain text, and clients with TLS are refused.
+    /// Secures all connections as `tls` says; in-process ones need it not. Clients without TLS are refused. Without this the server
+    /// speaks plain text, and clients with TLS are refused.
     ///
     /// ```no_run
     /// use fulmar::tls::ServerTls;
@@ -367,7 +367,8 @@ impl ServerBuilder {
         }
     }
 
-    /// Settings of the HTTP/2 connections: windows, limits.
+    /// Settings of the HTTP/2 connections: windows, limits. Their keepalive, ping policy and ages do not count: they are set with
+    /// [`keepalive`](Self::keepalive), [`ping_policy`](Self::ping_policy), [`max_idle`](Self::max_idle) and [`max_age`](Self::max_age).
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
         self.config.http2 = config;
         self
@@ -380,7 +381,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Wraps what each reactor thread runs, for instance to enter a runtime whose timers and I/O the handlers use:
+    /// Wraps what each reactor thread runs, for instance to enter a runtime whose timers and I/O the handlers use. Nothing is
+    /// wrapped under a [`LocalReactor`](crate::LocalReactor), whose thread is the caller's own.
     ///
     /// ```ignore
     /// let handle = tokio::runtime::Handle::current();
@@ -455,7 +457,7 @@ impl ServerBuilder {
         self.finish(Some(listener))
     }
 
-    /// Takes a socket that listens already, as [`listener`](Self::listener) does, and no more of them.
+    /// Adds a socket that listens already, as [`listener`](Self::listener) does, as the last one.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -463,7 +465,8 @@ impl ServerBuilder {
         self.listener(listener).build()
     }
 
-    /// A server with the [listeners](Self::listener) that were handed in.
+    /// A server with the [listeners](Self::listener) that were handed in. Without any it is reached as one
+    /// [without a listener](Self::without_listener).
     ///
     /// # Errors
     /// Two services with one name; an encoding with a name that cannot be one; socket options that cannot be set on these listeners.
@@ -476,7 +479,8 @@ impl ServerBuilder {
         self.finish(None)
     }
 
-    /// A server without a socket, reached by [`ServerHandle::in_process`] and [`ServerHandle::serve`] only.
+    /// A server without a socket, reached by [`ServerHandle::in_process`] and [`ServerHandle::serve`] only. Listeners that were
+    /// handed in are closed.
     ///
     /// # Errors
     /// Two services with one name, or an encoding with a name that cannot be one.

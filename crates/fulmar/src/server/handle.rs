@@ -126,8 +126,8 @@ impl RunningServer {
         &self.addresses
     }
 
-    /// What a client on this machine connects to: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` with TLS, or `unix:/path`, of the first listener; an empty text
-    /// where there is none.
+    /// What a client on this machine connects to: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` with TLS, or `unix:/path`, of
+    /// the first listener; an empty text where there is none.
     pub fn endpoint(&self) -> String {
         match self.addresses.first() {
             Some(Address::Ip(address)) => format!("{}://{address}", self.handle.scheme()),

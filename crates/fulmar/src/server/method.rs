@@ -111,8 +111,8 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// Hands what the handler left in its cell to the engine. Returns the waker of a sender that has room again. Where the handler is not
-    /// on the connection's reactor, that one looks after the cell itself.
+    /// Hands what the handler left in its cell to the engine. Returns the waker of a sender that has room again. Where the handler
+    /// is not on the connection's reactor, that one looks after the cell itself.
     pub(super) fn flush(&mut self, cell: &CallCell) -> Option<Waker> {
         match &mut self.to {
             Destination::Engine { grpc, env, call } => flush(cell, grpc, env, *call),

@@ -56,7 +56,8 @@ impl CallCell {
         change(&mut lent.map)
     }
 
-    /// Caller: tells interceptors, and who follows the call's span, that it fails with `status`, which is found on this side. Returns the status to fail with.
+    /// Caller: tells interceptors, and who follows the call's span, that it fails with `status`, which is found on this side.
+    /// Returns the status to fail with.
     pub(crate) fn fail(&self, status: Status) -> Status {
         let mut state = self.lock();
         let (hooks, span) = (state.hooks.take(), std::mem::take(&mut state.span));
