@@ -44,11 +44,11 @@ impl Keepalive {
 /// slow down.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PingPolicy {
-    /// The shortest time between two PINGs.
+    /// The shortest time between two PINGs. Default: five minutes.
     pub interval_min: Duration,
-    /// Whether that holds while no stream is open, too; else it is two hours then.
+    /// Whether that holds while no stream is open, too; else it is two hours then. Default: false.
     pub without_calls: bool,
-    /// How many strikes are let pass.
+    /// How many strikes are let pass. Default: 2, so that the third one ends the connection.
     pub strikes_max: u8,
 }
 
