@@ -5,22 +5,6 @@
 //!   futures run under any executor.
 //! - No allocation per message in steady state, and a limit on everything.
 //!
-//! | feature | default | what it adds |
-//! |---|---|---|
-//! | `tls` | yes | `https://` and the module `tls`, with the cryptography of `ring`; needs a C compiler |
-//! | `tls-aws-lc-rs` | | the same with `aws-lc-rs`, which is taken where both are on; needs a C compiler |
-//! | `tls-native-roots` | | `ClientTls::with_native_roots`: the authorities that the machine trusts |
-//! | `gzip`, `deflate`, `zstd` | | the encodings of these names in [`encoding`]; `zstd` needs a C compiler |
-//! | `tracing` | | spans and events for the subscribers of that crate |
-//! | `tokio` | | `ClientReactor::on_tokio` and `LocalReactor::run_until`; on Unix systems |
-//!
-//! With the feature `tracing`, subscribers of the crate of that name hear of all that happens: a span `call` of the target
-//! `fulmar::call` and the level info for each call on each side, with the fields that OpenTelemetry gives calls (`otel.name`,
-//! `rpc.service`, `rpc.method`, `network.peer.address`, `rpc.grpc.status_code`, …) and `duration_us`; in it, an event of
-//! `fulmar::message` (trace) for each message, with `direction` and `bytes`, and what the handler itself tells; events of
-//! `fulmar::connection` (debug); and of `fulmar::reactor` (warn), once a second, where a handler's poll took longer than 10 ms and held
-//! up what else its reactor has to do. Where nobody listens a call costs a few comparisons more; without the feature, nothing.
-//!
 //! Most users let `fulmar-build` generate a client and a server trait from a `.proto` file; what generated code does, everyone can
 //! do by hand:
 //!
@@ -59,6 +43,27 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `tls` | yes | `https://` and the module `tls`, with the cryptography of `ring`; needs a C compiler |
+//! | `tls-aws-lc-rs` | | the same with `aws-lc-rs`, which is taken where both are on; needs a C compiler |
+//! | `tls-native-roots` | | `ClientTls::with_native_roots`: the authorities that the machine trusts |
+//! | `gzip`, `deflate`, `zstd` | | the encodings of these names in [`encoding`]; `zstd` needs a C compiler |
+//! | `tracing` | | spans and events for the subscribers of that crate |
+//! | `tokio` | | `ClientReactor::on_tokio` and `LocalReactor::run_until`; on Unix systems |
+//!
+//! # Tracing
+//!
+//! With the feature `tracing`, subscribers of the crate of that name hear of all that happens: a span `call` of the target
+//! `fulmar::call` and the level info for each call on each side, with the fields that OpenTelemetry gives calls (`otel.name`,
+//! `rpc.service`, `rpc.method`, `network.peer.address`, `rpc.grpc.status_code`, …) and `duration_us`; in it, an event of
+//! `fulmar::message` (trace) for each message, with `direction` and `bytes`, and what the handler itself tells; events of
+//! `fulmar::connection` (debug; warn, where connections cannot be accepted or a server wants fewer PINGs); and of
+//! `fulmar::reactor` (warn), once a second, where a handler's poll took longer than 10 ms and held up what else its reactor has to
+//! do. Where nobody listens a call costs a few comparisons more; without the feature, nothing.
 
 #![forbid(unsafe_code)]
 

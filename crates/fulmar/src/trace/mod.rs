@@ -6,6 +6,7 @@
 //! | `fulmar::call` | info | a span named `call` for each call of a client and of a server; a server's handler runs inside of it |
 //! | `fulmar::message` | trace | an event for each message, with its `direction` and `bytes`, in the span of its call |
 //! | `fulmar::connection` | debug | events of connections: accepted, refused, connected, failed to connect, closed |
+//! | `fulmar::connection` | warn | connections that cannot be accepted, once a second; a server that wants fewer PINGs |
 //! | `fulmar::reactor` | warn | a handler's poll that held a reactor up, once a second |
 
 #[cfg(not(feature = "tracing"))]
