@@ -25,7 +25,7 @@
 //! ```ignore
 //! // src/lib.rs: one file for each package
 //! pub mod helloworld {
-//!     include!(concat!(env!("OUT_DIR"), "/helloworld.rs"));
+//!     fulmar::include_proto!("helloworld");
 //! }
 //! ```
 //!

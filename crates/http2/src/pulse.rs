@@ -9,8 +9,9 @@ use crate::timers::NEVER;
 /// How a connection finds out that its peer is gone although no error says so: a machine that lost power, a path that drops
 /// everything (gRFC A8).
 ///
-/// When nothing has been read for [`time`](field@Self::time), a PING is sent; when nothing is read within [`timeout`](field@Self::timeout) after
-/// it, the connection is over. Any byte counts as a sign of life, so that a busy connection sends no PING.
+/// When nothing has been read for [`time`](field@Self::time), a PING is sent; when nothing is read within
+/// [`timeout`](field@Self::timeout) after it, the connection is over. Any byte counts as a sign of life, so that a busy connection sends
+/// no PING.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// How long the peer may be silent before it is asked. More than zero: zero is taken as a millisecond.
