@@ -49,6 +49,11 @@ impl LocalReactor {
 
     /// Serves `server` on this reactor, whenever [`block_on`](Self::block_on) runs.
     ///
+    /// What belongs to reactors and threads of the server's own does not count here: [`reactors`](crate::ServerBuilder::reactors),
+    /// [`busy_poll`](crate::ServerBuilder::busy_poll), [`write_stall`](crate::ServerBuilder::write_stall),
+    /// [`reactor_held_bytes_max`](crate::ServerBuilder::reactor_held_bytes_max) and
+    /// [`around_thread`](crate::ServerBuilder::around_thread). This reactor has their defaults.
+    ///
     /// # Errors
     /// The operating system does not take the listening socket.
     pub fn serve(&mut self, server: Server) -> Result<ServerHandle, ServerError> {
