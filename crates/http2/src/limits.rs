@@ -62,6 +62,12 @@ impl Budget {
         self.left = self.max;
     }
 
+    /// Is not full from here on, as if one had been used up at this time.
+    pub(crate) fn note_spent(&mut self, at: Instant) {
+        self.left = self.max.saturating_sub(1);
+        self.refilled = at;
+    }
+
     /// Whether everything has come back by now, or nothing was used.
     fn is_full_at(&self, now: Instant, refill: Duration) -> bool {
         self.left == self.max || self.came_back(now, refill) >= u128::from(self.max - self.left)

@@ -30,6 +30,8 @@ pub struct Resting {
     receive_window: ReceiveWindow,
     learnt: Learnt,
     pulse: Pulse,
+    /// The peer has sent PING since this end's last HEADERS or DATA: the next one may be a strike.
+    pinged: bool,
     /// Of [`WAKING`].
     deadlines: [Instant; WAKING.len()],
 }
@@ -134,6 +136,7 @@ impl Connection {
             receive_window: *receive_window,
             learnt: tuner.learnt(),
             pulse: std::mem::replace(pulse, Pulse::new()),
+            pinged: !budgets.pings.is_full(),
             deadlines: WAKING.map(|timer| timers.deadline(timer)),
         };
         fields.clear();
@@ -159,6 +162,7 @@ impl Connection {
             receive_window,
             learnt,
             pulse,
+            pinged,
             deadlines,
         } = resting;
         (self.started, self.own_settings_acked, self.handshake) = (true, true, Handshake::Done);
@@ -166,6 +170,9 @@ impl Connection {
         (self.next_id, self.last_peer_id, self.last_processed_id) =
             (next_id, last_peer_id, last_processed_id);
         (self.send_window, self.receive_window) = (send_window, receive_window);
+        if pinged {
+            self.budgets.pings.note_spent(pulse.last_read);
+        }
         self.pulse = pulse;
         for (timer, deadline) in WAKING.into_iter().zip(deadlines) {
             self.timers.set(timer, deadline);

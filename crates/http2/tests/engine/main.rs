@@ -17,6 +17,7 @@ mod pairs;
 mod path;
 mod pulse;
 mod random;
+mod resting;
 mod scheduling;
 mod settings;
 mod stream_states;

@@ -349,3 +349,40 @@ fn each_connection_has_its_own_share_of_the_age() {
         peer.expects(go_away(0x7fff_ffff, ErrorCode::NoError, "max_age"));
     }
 }
+
+/// Takes the engine apart and goes on in the body of another one.
+#[track_caller]
+fn rests(peer: &mut Peer) {
+    let resting = peer.engine.rest(peer.now).expect("nothing is under way");
+    let mut body = Connection::new(peer.engine.role(), peer.engine.config().clone());
+    body.resume(resting);
+    peer.engine = body;
+}
+
+#[test]
+fn a_rest_takes_no_strikes_back() {
+    let mut peer = Peer::of_server(polices(true));
+    for _ in 0..3 {
+        pings(&mut peer);
+        peer.waits(SECOND * 5);
+        rests(&mut peer);
+        rests(&mut peer);
+    }
+    pings_once_too_often(&mut peer);
+}
+
+#[test]
+fn headers_that_the_server_sent_before_a_rest_make_the_next_ping_a_good_one() {
+    let mut peer = Peer::of_server(polices(true));
+    for id in [1, 3, 5, 7] {
+        for _ in 0..2 {
+            pings(&mut peer);
+        }
+        peer.requests(id, true);
+        peer.answers(id, &ok(), true);
+        peer.expects(last_headers(id, ok()));
+        peer.takes_events();
+        peer.waits(SECOND);
+        rests(&mut peer);
+    }
+}

@@ -10,10 +10,10 @@ use fulmar_http2::{Config, Connection, ErrorCode, Event, Role, StreamKey};
 use crate::support::{fields, ok, request, trailers};
 
 /// A small generator (xorshift64*): the same seed gives the same conversation.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -25,7 +25,7 @@ impl Random {
     }
 
     /// A number below `bound`.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((self.next() >> 33) as usize) % bound
     }
 
