@@ -92,6 +92,13 @@ impl Default for Ages {
 /// How many calls in a row may pass their deadline, without a byte of the peer in between, before the peer is asked whether it is there.
 pub(crate) const SILENT_DEADLINES_MAX: u8 = 3;
 
+/// How many times in a row, without a stream that the peer has ended in between, it is asked so as soon as there is reason to: servers of
+/// gRPC let two PINGs pass that come too early, and end the connection for the next one.
+pub(crate) const UNBIDDEN_MAX: u8 = 2;
+
+/// Further times have to be so far apart: what servers of gRPC want by default, and a tenth for what delays PINGs on their way.
+pub(crate) const UNBIDDEN_INTERVAL: Duration = Duration::from_secs(330);
+
 /// What a connection remembers of its peer's signs of life.
 #[derive(Debug)]
 pub(crate) struct Pulse {
@@ -107,11 +114,15 @@ pub(crate) struct Pulse {
     pub(crate) last_ping: Instant,
     /// [`last_read`](Self::last_read) when the last deadline passed.
     pub(crate) silent_since: Instant,
+    /// When the peer was last asked because of deadlines.
+    pub(crate) unbidden_at: Instant,
     /// Which part of the greatest age this connection has.
     pub(crate) age_permille: u16,
     pub(crate) strikes: u8,
     /// How many deadlines have passed since then.
     pub(crate) silent_deadlines: u8,
+    /// How many times in a row the peer was asked because of them.
+    pub(crate) unbidden: u8,
     /// Client: no stream is open, and the server is not asked until one is.
     pub(crate) dormant: bool,
     /// The greatest age is over.
@@ -127,9 +138,11 @@ impl Pulse {
             attention: NEVER,
             last_ping: NEVER,
             silent_since: NEVER,
+            unbidden_at: Instant::ZERO,
             age_permille: 1_000,
             strikes: 0,
             silent_deadlines: 0,
+            unbidden: 0,
             dormant: false,
             aged: false,
         }

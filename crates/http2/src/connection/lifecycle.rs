@@ -136,8 +136,15 @@ impl Connection {
         }
         self.ended.take_back(&stream);
         self.remove(env, stream);
-        self.budgets.resets_received.earn(1);
+        self.note_ended_by_both();
         true
+    }
+
+    /// A stream has ended as it should: both ends have sent something on it.
+    #[inline]
+    pub(super) fn note_ended_by_both(&mut self) {
+        self.budgets.resets_received.earn(1);
+        self.pulse.unbidden = 0;
     }
 
     /// Server: ends a stream with RST_STREAM behind the END_STREAM that was sent or waits, unless the client ends it as well by then:

@@ -327,7 +327,7 @@ impl Connection {
         }
         while let Some(stream) = self.ended.pop_front() {
             if let Some(Removed { user, .. }) = self.remove(env, stream) {
-                self.budgets.resets_received.earn(1);
+                self.note_ended_by_both();
                 return Some(Event::Closed { stream, user });
             }
         }

@@ -10,7 +10,7 @@ use fulmar_base::{Env, Fault, Instant};
 use super::lifecycle::Reason;
 use super::{Connection, Role};
 use crate::frame;
-use crate::pulse::{Keepalive, PingPolicy, SILENT_DEADLINES_MAX};
+use crate::pulse::{Keepalive, PingPolicy, SILENT_DEADLINES_MAX, UNBIDDEN_INTERVAL, UNBIDDEN_MAX};
 use crate::timers::{NEVER, Timer};
 use crate::{Error, ErrorCode, Reach};
 
@@ -30,7 +30,9 @@ impl Connection {
     }
 
     /// Client: a call has passed its deadline. After three in a row without a byte of the server in between the server is asked whether
-    /// it is there, also where no [`Keepalive`] is configured; and if it does not answer, the connection ends as if one were.
+    /// it is there, also where no [`Keepalive`] is configured; and if it does not answer, the connection ends as if one were. A server
+    /// that answers this, and no call, is asked twice, and then no more often than servers of gRPC allow by default, once in five minutes,
+    /// unless the keepalive says that it may be.
     pub fn note_deadline_passed(&mut self, env: &mut Env<'_>) {
         let pulse = &mut self.pulse;
         if pulse.silent_since == pulse.last_read {
@@ -38,7 +40,12 @@ impl Connection {
         } else {
             (pulse.silent_since, pulse.silent_deadlines) = (pulse.last_read, 1);
         }
-        if self.pulse.silent_deadlines >= SILENT_DEADLINES_MAX && self.pulse.asked == NEVER {
+        if self.pulse.silent_deadlines >= SILENT_DEADLINES_MAX
+            && self.pulse.asked == NEVER
+            && self.may_ask_unbidden(env.now)
+        {
+            self.pulse.unbidden = self.pulse.unbidden.saturating_add(1);
+            self.pulse.unbidden_at = env.now;
             self.ask(env);
         }
     }
@@ -186,6 +193,12 @@ impl Connection {
     /// Whether this payload is that of a PING which asks whether the peer is there, and which was sent.
     pub(super) fn has_asked(&self, payload: [u8; 8]) -> bool {
         payload == KEEPALIVE_PING && self.pulse.asked != NEVER
+    }
+
+    fn may_ask_unbidden(&self, now: Instant) -> bool {
+        let allowed = self.config.keepalive.map_or(Duration::MAX, |keepalive| keepalive.time());
+        let interval = UNBIDDEN_INTERVAL.min(allowed);
+        self.pulse.unbidden < UNBIDDEN_MAX || now >= self.pulse.unbidden_at.saturating_add(interval)
     }
 
     fn ask(&mut self, env: &mut Env<'_>) {

@@ -386,3 +386,40 @@ fn headers_that_the_server_sent_before_a_rest_make_the_next_ping_a_good_one() {
         rests(&mut peer);
     }
 }
+
+#[test]
+fn a_client_whose_calls_go_unanswered_asks_no_more_often_than_servers_allow() {
+    let config = Config { ping_policy: Some(PingPolicy::default()), ..Config::default() };
+    let (mut server, mut client) = (Peer::of_server(config), Peer::of_client(Config::default()));
+    let ask = |client: &mut Peer, server: &mut Peer| {
+        for _ in 0..3 {
+            client.act(|client, env| client.note_deadline_passed(env));
+        }
+        let frames = client.takes_frames();
+        for frame in &frames {
+            let Frame::Ping(payload) = *frame else { panic!("{frame:?}") };
+            server.sends(frame.clone());
+            server.expects(Frame::Pong(payload));
+            client.sends(Frame::Pong(payload));
+        }
+        frames.len()
+    };
+    server.requests(1, false);
+    client.is_requested(false);
+    let mut asked = 0;
+    for _ in 0..12 * 60 {
+        asked += ask(&mut client, &mut server);
+        client.waits(SECOND * 5);
+        server.waits(SECOND * 5);
+    }
+    assert!((10..=13).contains(&asked), "{asked} times in an hour");
+
+    // An answer takes the server's strikes back.
+    let id = client.is_requested(true);
+    client.sends(last_headers(id, ok()));
+    client.expects_event(Happened::Headers { id, fields: ok(), end: true });
+    client.expects_event(Happened::Closed(id));
+    server.answers(1, &ok(), false);
+    server.expects(headers(1, ok()));
+    assert_eq!(ask(&mut client, &mut server), 1);
+}
