@@ -174,7 +174,9 @@ impl<E: Rests> Endpoint for Napping<E> {
     fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
         let Some(end) = &mut self.awake else { return Ok(()) };
         end.transmit(env)?;
-        self.rests_at = end.is_idle().then(|| env.now + IDLE);
+        // Not before the time for which one that may not rest yet was put off.
+        self.rests_at =
+            end.is_idle().then(|| self.rests_at.map_or(env.now + IDLE, |at| at.max(env.now + IDLE)));
         Ok(())
     }
 
@@ -225,5 +227,99 @@ impl<E: Rests> Endpoint for Napping<E> {
         if let Some(end) = &mut self.awake {
             end.on_close(env, closed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulmar_base::{Output, Pool};
+
+    use super::*;
+
+    /// An end without calls that may rest or not.
+    struct End {
+        may_rest: bool,
+    }
+
+    impl Endpoint for End {
+        type Command = ();
+
+        fn receive(&mut self, _: &mut Env<'_>, bytes: &[u8]) -> Result<usize, Closed> {
+            Ok(bytes.len())
+        }
+
+        fn transmit(&mut self, _: &mut Env<'_>) -> Result<(), Closed> {
+            Ok(())
+        }
+
+        fn next_deadline(&self) -> Option<Instant> {
+            None
+        }
+
+        fn on_deadline(&mut self, _: &mut Env<'_>) -> Result<(), Closed> {
+            Ok(())
+        }
+
+        fn on_command(&mut self, _: &mut Env<'_>, (): ()) -> Result<(), Closed> {
+            self.may_rest = true;
+            Ok(())
+        }
+
+        fn on_wake(&mut self, _: &mut Env<'_>, _: TaskId) -> Result<(), Closed> {
+            Ok(())
+        }
+
+        fn on_close(&mut self, _: &mut Env<'_>, _: &Closed) {}
+    }
+
+    impl Rests for End {
+        type Resting = ();
+        type Kin = ();
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+
+        fn rest(&mut self, _: Instant) -> Option<()> {
+            self.may_rest.then_some(())
+        }
+
+        fn wakes_at((): &()) -> Option<Instant> {
+            None
+        }
+
+        fn body((): &(), (): &()) -> Self {
+            Self { may_rest: true }
+        }
+
+        fn resume(&mut self, (): &(), (): ()) {}
+
+        fn spare_memory(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn an_end_that_may_not_rest_yet_is_asked_again_once_a_second() {
+        let mut end = Napping::new(Rc::new(Shelf::new(())), End { may_rest: false });
+        let (mut pool, mut out) = (Pool::new(), Output::new());
+        let mut env = Env { now: Instant::ZERO, pool: &mut pool, out: &mut out };
+        end.transmit(&mut env).unwrap();
+        assert_eq!(Endpoint::next_deadline(&end), Some(env.now + IDLE));
+        env.now = env.now + IDLE;
+        for _ in 0..3 {
+            // As reactors do it: behind whatever was called, output is asked for.
+            end.on_deadline(&mut env).unwrap();
+            end.transmit(&mut env).unwrap();
+            assert_eq!(Endpoint::next_deadline(&end), Some(env.now + RETRY));
+            env.now = env.now + RETRY;
+        }
+        end.on_command(&mut env, ()).unwrap();
+        end.transmit(&mut env).unwrap();
+        assert_eq!(Endpoint::next_deadline(&end), Some(env.now + IDLE));
+        env.now = env.now + IDLE;
+        end.on_deadline(&mut env).unwrap();
+        end.transmit(&mut env).unwrap();
+        assert!(end.awake().is_none() && Endpoint::next_deadline(&end).is_none());
     }
 }
