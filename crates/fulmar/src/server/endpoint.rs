@@ -11,21 +11,21 @@ use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Config, Ending, Event, MetadataMap, MethodId, Routes, Status};
 use fulmar_reactor::ConnectionHandle;
 
-use super::method::{Answer, Destination, SECOND_MESSAGE};
+use super::method::{Answer, Destination};
 use super::placement::{Chosen, Load};
 use super::router::Router;
-use super::{Door, Order, PlacedCall, Placer, Stage};
+use super::{Door, Placer, Stage};
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
 use crate::context::{CallContext, CallFacts};
 use crate::counts::Counts;
 use crate::handling::Handling;
-use crate::host::Letter;
 use crate::packing::Packing;
 use crate::payload::Incoming;
 use crate::peer::Peer;
 use crate::random;
 use crate::trace::{CallSpan, Link, Polling};
 
+mod placed;
 mod resting;
 
 pub(crate) use resting::ServerKin;
@@ -434,68 +434,6 @@ impl ServerEndpoint {
         if let Some(fate) = watched {
             fate.wake();
         }
-    }
-
-    /// The request of a call that takes one, and whose handler runs on another reactor, which decodes it.
-    fn on_only_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>, was_compressed: bool) {
-        let index = key.index();
-        let Some(Some(Call { cell: Some(cell), .. })) = self.calls.get(index) else { return };
-        let length = body.len();
-        let mut state = cell.lock();
-        let is_first = state.inbound.is_empty();
-        if is_first {
-            state.inbound.push(body, was_compressed, env.pool);
-            drop(state);
-            self.grpc.release(env, key, length);
-        } else {
-            drop(state);
-            self.discard(env, key, body);
-        }
-        if !is_first {
-            self.fail(env, index, &Status::unimplemented(SECOND_MESSAGE));
-        }
-    }
-
-    /// Sends a call to the reactor that runs its handler.
-    fn send_order(&mut self, index: usize) {
-        let Some(Call { cell: Some(cell), span, .. }) = &mut self.calls[index] else { return };
-        let mut state = cell.lock();
-        let Some(order) = &mut state.order else { return };
-        let Stage::Waiting(mailbox) = std::mem::take(&mut order.stage) else { return };
-        order.span = std::mem::take(span);
-        drop(state);
-        // One whose reactor has ended comes back at once, as refused.
-        mailbox.send(Letter::Place { server: self.server, call: PlacedCall::new(cell.clone()) });
-    }
-
-    /// Sends what a handler on another reactor has written, and its answer when that is there.
-    fn look_at_placed(&mut self, env: &mut Env<'_>, index: usize) {
-        let Some(Call { key, cell: Some(cell), .. }) = &self.calls[index] else { return };
-        let key = *key;
-        // Before the messages are: they were all written before it came back.
-        let order = cell.lock().take_returned_order();
-        let waker = flush(cell, &mut self.grpc, env, key);
-        let Some(mut order) = order else { return waker.map_or((), crate::wake) };
-        if let Stage::Refused = order.stage {
-            return self.place_here(index, order);
-        }
-        let answered = std::mem::take(&mut order.answer);
-        let _ = self.grpc.finish(env, key, &answered.status, &answered.trailers);
-        order.answer = answered;
-        self.router.borrow_mut().give_order(order);
-        self.end(env, index, CallEnd::Finished);
-        drop(waker);
-    }
-
-    /// Has the reactor of the connection handle a call that another one has not taken before it ended.
-    fn place_here(&mut self, index: usize, mut order: Box<Order>) {
-        let Some(Call { cell: Some(cell), .. }) = &self.calls[index] else { return };
-        order.stage = Stage::Sent;
-        order.load = None;
-        let here = self.router.borrow().placer.as_ref().map(|placer| placer.here().clone());
-        let Some(here) = here else { return };
-        cell.lock().order = Some(order);
-        here.send(Letter::Place { server: self.server, call: PlacedCall::new(cell.clone()) });
     }
 
     /// Credits a message that nobody waits for, and gives its block back.
