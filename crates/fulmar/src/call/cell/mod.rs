@@ -10,7 +10,9 @@
 //! 5. The other side is told after every change that it may be waiting for, so nobody parks while there is work.
 
 mod intercepted;
+mod parts;
 mod placed;
+mod recycled;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -18,19 +20,16 @@ use std::task::{Context, Poll, Waker};
 use fulmar_base::Instant;
 use fulmar_grpc::{Code, Compress, Compression, MetadataMap, Status};
 
+pub(crate) use self::parts::{Arrived, CellShape, Ended, Guess, QueuePlace, Side};
 use super::outbound::Mark;
 use super::shelf::Counted;
 use super::{Inbound, Outbound};
-use crate::client::GivenUp;
 use crate::intercept::CallHooks;
 use crate::lock;
 use crate::packing::Packing;
 use crate::payload::{PREFIX_LEN, Payload};
 use crate::server::Order;
 use crate::trace::{CallSpan, Link};
-
-/// How much memory a recycled cell keeps in each of its buffers, whatever they were used for last.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Taken bytes of a stream's messages are reported to a connection that has nothing else to do for the call once they reach a
 /// quarter of the stream's window, so that the peer never runs dry, and this many at the latest.
@@ -39,24 +38,6 @@ const RELEASE_BYTES_MAX: usize = 16 * 1024;
 /// Fewer taken bytes are not worth mentioning to a connection that is there anyway, unless the window is small: to credit each of many
 /// small messages costs as much as to receive one. They count as held meanwhile.
 const RELEASE_BYTES_MIN: usize = 1024;
-
-/// Which end of the call the user of a cell is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Side {
-    #[default]
-    Caller,
-    Handler,
-}
-
-/// When the reader of a cell wants to be woken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum CellShape {
-    /// Only when the call is over: a caller that waits for one reply.
-    #[default]
-    WholeCall,
-    /// At each message and piece of metadata.
-    EachMessage,
-}
 
 /// Shared by a call's user and its connection; recycled.
 #[derive(Debug, Default)]
@@ -141,67 +122,6 @@ pub(crate) struct CellState {
     pub(crate) deadline: Option<Instant>,
     /// How often the call was handed to a connection that then could not have processed it.
     pub(crate) attempts: u32,
-}
-
-/// A call's place in a queue.
-#[derive(Debug)]
-pub(crate) struct QueuePlace {
-    given_up: Arc<GivenUp>,
-    key: u64,
-}
-
-impl QueuePlace {
-    pub(crate) fn new(given_up: &Arc<GivenUp>, key: u64) -> Self {
-        Self { given_up: given_up.clone(), key }
-    }
-
-    /// The call gives its place up.
-    fn give_up(self) {
-        self.given_up.add(self.key);
-    }
-}
-
-/// Whom to tell of the end of a call, once the lock of its cell is gone: those who wait, and who follows the call's span.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    code: Code,
-    span: CallSpan,
-    wakers: [Option<Waker>; 2],
-}
-
-impl IntoIterator for Ended {
-    type Item = Option<Waker>;
-    type IntoIter = std::array::IntoIter<Option<Waker>, 2>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.span.end(self.code);
-        self.wakers.into_iter()
-    }
-}
-
-/// What is most likely to come of asking a cell. A wrong guess costs a little more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guess {
-    Ready,
-    Pending,
-}
-
-impl Guess {
-    /// The first time, there is something to wait for; when woken, it is there.
-    pub(crate) fn next(&mut self) -> Self {
-        std::mem::replace(self, Self::Ready)
-    }
-}
-
-/// What a reader finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// The reader's queue holds messages.
-    Messages,
-    /// No more messages: the call goes on (handler) or is over (caller).
-    End,
-    /// No more messages, and the call has failed with the status in the cell.
-    Failed,
 }
 
 impl CallCell {
@@ -494,14 +414,6 @@ impl CallCell {
     pub(crate) fn finish_reading(&self, queue: &mut Inbound) {
         self.lock().inbound.adopt_used(queue);
     }
-
-    /// Makes a cell that only the caller holds ready for another call, and returns the memory that it keeps in bytes. None, and
-    /// nothing done, when somebody else holds it too.
-    pub(crate) fn recycle(cell: &mut Arc<Self>) -> Option<usize> {
-        let state = Self::alone(cell)?;
-        state.reset();
-        Some(state.memory_bytes())
-    }
 }
 
 impl CellState {
@@ -606,56 +518,6 @@ impl CellState {
             span: std::mem::take(&mut self.span),
             wakers: [self.receive_waker.take(), self.send_waker.take()],
         }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let maps = [&self.metadata_out, &self.trailers_out, &self.metadata_in, &self.trailers_in];
-        size_of::<CallCell>()
-            + self.outbound.memory_bytes()
-            + self.inbound.memory_bytes()
-            + maps.into_iter().map(MetadataMap::memory_bytes).sum::<usize>()
-            + self.path.capacity()
-    }
-
-    fn reset(&mut self) {
-        self.door = None;
-        self.knocked = false;
-        self.outbound.reset(KEPT_BYTES_MAX);
-        self.outbound_ended = false;
-        self.packing = Packing::default();
-        self.compression = Compression::Default;
-        self.encoding_in = None;
-        self.room = 0;
-        self.send_waker = None;
-        self.metadata_out.clear();
-        self.metadata_out_due = false;
-        self.metadata_sent = false;
-        self.trailers_out.clear();
-        self.inbound.reset();
-        self.inbound_ended = false;
-        self.inbound_discarded = false;
-        self.taken_bytes = 0;
-        self.release_bytes = 0;
-        self.metadata_in.clear();
-        self.metadata_arrived = false;
-        self.metadata_wanted = false;
-        self.trailers_in.clear();
-        self.status = None;
-        self.receive_waker = None;
-        self.cancelled = false;
-        self.half_closed = false;
-        self.repeatable = false;
-        self.waits_for_ready = false;
-        self.slot = None;
-        self.queue_place = None;
-        self.messages_in = 0;
-        self.hooks = None;
-        self.order = None;
-        self.span = CallSpan::default();
-        self.link = Link::default();
-        self.path.clear();
-        self.deadline = None;
-        self.attempts = 0;
     }
 }
 
