@@ -33,5 +33,5 @@ pub use instant::Instant;
 pub use line::Line;
 pub use output::Output;
 pub use pool::{Block, Pool};
-pub use shared::SharedMemory;
+pub use shared::{SharedBlock, SharedMemory};
 pub use slab::{Key, Slab};

@@ -2,10 +2,10 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::held::{Held, Holding};
-use crate::{Output, SharedMemory};
+use crate::{Output, SharedBlock, SharedMemory};
 
 /// A page of the processors we know; see [`Block`] for what it matters here.
 pub(crate) const PAGE: usize = 4096;
@@ -124,26 +124,26 @@ impl Pool {
 
     /// Empty memory for `capacity_min` bytes that are to become [`Bytes`]; it is [outstanding](Self::outstanding) until it is
     /// [frozen](Self::freeze_shared) or [given back](Self::give_shared). The pool remembers as much of it as of blocks at most.
-    pub fn take_shared(&mut self, capacity_min: usize) -> BytesMut {
+    pub fn take_shared(&mut self, capacity_min: usize) -> SharedBlock {
         self.outstanding += 1;
         self.shared.take(capacity_min)
     }
 
     /// As [`take_shared`](Self::take_shared), where memory that was used before is free, which costs nothing.
-    pub fn find_shared(&mut self, capacity_min: usize) -> Option<BytesMut> {
+    pub fn find_shared(&mut self, capacity_min: usize) -> Option<SharedBlock> {
         let found = self.shared.find(capacity_min)?;
         self.outstanding += 1;
         Some(found)
     }
 
     /// What was written into memory [taken](Self::take_shared) here. The pool uses the memory again when all of that is dropped.
-    pub fn freeze_shared(&mut self, memory: BytesMut) -> Bytes {
+    pub fn freeze_shared(&mut self, memory: SharedBlock) -> Bytes {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.shared.freeze(memory)
     }
 
     /// Takes memory back that was not frozen.
-    pub fn give_shared(&mut self, memory: BytesMut) {
+    pub fn give_shared(&mut self, memory: SharedBlock) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.shared.give(memory);
     }

@@ -1,6 +1,8 @@
 //! Memory that leaves as [`Bytes`] and comes back when the last of them is dropped.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -8,15 +10,40 @@ use crate::pool::PAGE;
 
 /// Recycled memory for large messages.
 ///
-/// It is lent as a [`BytesMut`] to be filled, and [frozen](Self::freeze) into [`Bytes`] that go anywhere, to an application or into an
+/// It is lent as a [`SharedBlock`] to be filled, and [frozen](Self::freeze) into [`Bytes`] that go anywhere, to an application or into an
 /// [`Output`](crate::Output), and may be cloned and cut. When the last of them is dropped, wherever that is, the memory can be lent
 /// again: nobody has to bring it back, and no lock is needed.
 ///
 /// Memory starts half a page past the start of a page, for the reason that [`Block`](crate::Block) gives.
 pub struct SharedMemory {
-    pieces: Vec<Piece>,
+    /// The one that was frozen last is at the back.
+    pieces: VecDeque<Piece>,
     retained_bytes: usize,
     retained_bytes_max: usize,
+    /// Of the memory that is being filled: what was there before anything was written.
+    lent_bytes: usize,
+}
+
+/// Memory that is being filled, to be [frozen](SharedMemory::freeze) or [given back](SharedMemory::give) where it was taken.
+#[derive(Debug)]
+pub struct SharedBlock {
+    memory: BytesMut,
+    /// How many bytes of it were lent in advance.
+    lent_bytes: usize,
+}
+
+impl Deref for SharedBlock {
+    type Target = BytesMut;
+
+    fn deref(&self) -> &BytesMut {
+        &self.memory
+    }
+}
+
+impl DerefMut for SharedBlock {
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.memory
+    }
 }
 
 /// Memory of which some or all may be in use: the empty rest behind what was frozen, by which the whole can be had back.
@@ -26,37 +53,42 @@ struct Piece {
 }
 
 impl SharedMemory {
-    /// Each piece is looked at when memory is wanted, so there are no more than 32.
-    const PIECES_MAX: usize = 32;
+    /// How many pieces are remembered: as many as messages of 16 KiB lie in the windows of four connections. What is free is mostly at
+    /// the front; where nothing is, each piece is looked at, which takes as long as a message of this size.
+    const PIECES_MAX: usize = 256;
 
     /// No memory yet; at most so many bytes are remembered for use again, counted from when they are frozen.
     pub const fn with_retained_max(retained_bytes_max: usize) -> Self {
-        Self { pieces: Vec::new(), retained_bytes: 0, retained_bytes_max }
+        Self { pieces: VecDeque::new(), retained_bytes: 0, retained_bytes_max, lent_bytes: 0 }
     }
 
     /// Empty memory for `capacity_min` bytes.
-    pub fn take(&mut self, capacity_min: usize) -> BytesMut {
+    pub fn take(&mut self, capacity_min: usize) -> SharedBlock {
         self.find(capacity_min).unwrap_or_else(|| {
             let mut memory = BytesMut::with_capacity(capacity_min.saturating_add(PAGE));
             place(&mut memory, capacity_min);
-            memory
+            SharedBlock { memory, lent_bytes: 0 }
         })
     }
 
-    /// Memory that was used before and is free: at least so much, and at most four times that.
-    pub fn find(&mut self, capacity_min: usize) -> Option<BytesMut> {
+    /// Memory that was used before and is free: at least so much, and at most four times that. All that is lent this way and not yet
+    /// frozen or given back comes to what may be remembered at most, so that who asks for much and fills little parks no more.
+    pub fn find(&mut self, capacity_min: usize) -> Option<SharedBlock> {
+        let lendable = self.retained_bytes_max.saturating_sub(self.lent_bytes);
         let index = self.pieces.iter_mut().position(|piece| {
             let fits = (capacity_min..=capacity_min.saturating_mul(4)).contains(&piece.capacity);
-            fits && piece.rest.try_reclaim(piece.capacity)
+            fits && piece.capacity <= lendable && piece.rest.try_reclaim(piece.capacity)
         })?;
-        let Piece { rest: mut memory, capacity } = self.pieces.remove(index);
+        let Piece { rest: mut memory, capacity } = self.pieces.remove(index)?;
         self.retained_bytes -= capacity;
+        self.lent_bytes += capacity;
         place(&mut memory, capacity_min);
-        Some(memory)
+        Some(SharedBlock { memory, lent_bytes: capacity })
     }
 
-    /// What was written into `memory`, which is remembered for when that is dropped.
-    pub fn freeze(&mut self, mut memory: BytesMut) -> Bytes {
+    /// What was written into `block`, whose memory is remembered for when that is dropped.
+    pub fn freeze(&mut self, block: SharedBlock) -> Bytes {
+        let mut memory = self.take_back(block);
         let capacity = memory.capacity();
         let bytes = memory.split().freeze();
         self.remember(memory, capacity);
@@ -64,10 +96,16 @@ impl SharedMemory {
     }
 
     /// Takes memory back that was not frozen.
-    pub fn give(&mut self, mut memory: BytesMut) {
+    pub fn give(&mut self, block: SharedBlock) {
+        let mut memory = self.take_back(block);
         memory.clear();
         let capacity = memory.capacity();
         self.remember(memory, capacity);
+    }
+
+    fn take_back(&mut self, block: SharedBlock) -> BytesMut {
+        self.lent_bytes = self.lent_bytes.saturating_sub(block.lent_bytes);
+        block.memory
     }
 
     /// How many bytes are remembered, in use or not.
@@ -77,7 +115,7 @@ impl SharedMemory {
 
     /// Forgets all memory: it is freed with what was frozen of it.
     pub fn clear(&mut self) {
-        self.pieces = Vec::new();
+        self.pieces = VecDeque::new();
         self.retained_bytes = 0;
     }
 
@@ -89,10 +127,10 @@ impl SharedMemory {
         while self.pieces.len() >= Self::PIECES_MAX
             || self.retained_bytes + capacity > self.retained_bytes_max
         {
-            self.retained_bytes -= self.pieces.remove(0).capacity;
+            self.retained_bytes -= self.pieces.pop_front().map_or(0, |oldest| oldest.capacity);
         }
         self.retained_bytes += capacity;
-        self.pieces.push(Piece { rest, capacity });
+        self.pieces.push_back(Piece { rest, capacity });
     }
 }
 
@@ -165,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lent_in_advance_is_bounded_until_it_comes_back() {
+        let mut memory = SharedMemory::with_retained_max(4 * MIB);
+        let mut lent = Vec::new();
+        for _ in 0..20 {
+            drop(frozen(&mut memory, MIB));
+            lent.extend(memory.find(MIB));
+        }
+        assert_eq!(lent.len(), 3, "each has a page more than a mebibyte");
+        assert!(memory.take(MIB).lent_bytes == 0, "there is memory for who fills it");
+        memory.give(lent.pop().expect("there are some"));
+        assert!(memory.find(MIB).is_some());
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded_in_bytes_and_in_number() {
         let mut memory = SharedMemory::with_retained_max(4 * MIB);
         let kept: Vec<_> = (0..10).map(|_| frozen(&mut memory, MIB)).collect();
@@ -175,7 +227,7 @@ mod tests {
         assert!(memory.find(5 * MIB).is_none(), "more than may be remembered");
 
         let mut memory = SharedMemory::with_retained_max(64 * MIB);
-        let kept: Vec<_> = (0..100).map(|_| frozen(&mut memory, 20_000)).collect();
+        let kept: Vec<_> = (0..300).map(|_| frozen(&mut memory, 20_000)).collect();
         assert_eq!(memory.pieces.len(), SharedMemory::PIECES_MAX);
         memory.clear();
         assert_eq!(memory.retained_bytes(), 0);

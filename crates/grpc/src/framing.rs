@@ -4,8 +4,7 @@
 
 use std::mem;
 
-use bytes::BytesMut;
-use fulmar_base::{Block, Output, Pool};
+use fulmar_base::{Block, Output, Pool, SharedBlock};
 
 use crate::code::Code;
 use crate::event::Body;
@@ -58,7 +57,7 @@ pub(crate) struct Deframer {
 enum Unfinished {
     Block(Block),
     /// Of a message of [`Output::SHARED_MIN`] and more, which may be handed on without being copied.
-    Large(BytesMut),
+    Large(SharedBlock),
 }
 
 impl Deframer {
@@ -111,7 +110,7 @@ impl Deframer {
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.unfinished {
             Unfinished::Block(block) => block.memory_bytes(),
-            // What the pool had beyond that, it had anyway.
+            // What the pool lent beyond that, it had anyway, and lends no more of than it may keep.
             Unfinished::Large(memory) => memory.capacity().min(memory.len().saturating_mul(4) + PLACE_BYTES),
         }
     }
@@ -207,7 +206,8 @@ impl Unfinished {
                 if needed > memory.capacity() {
                     // It may move, and has to be placed again when it is used again.
                     let room = room_for(needed, length).saturating_add(PLACE_BYTES);
-                    memory.reserve(room.saturating_sub(memory.len()));
+                    let additional = room.saturating_sub(memory.len());
+                    memory.reserve(additional);
                 }
                 memory.extend_from_slice(part);
             }
@@ -230,7 +230,7 @@ impl Default for Unfinished {
 
 /// Memory for the first part of a large message: for all of it where the pool has that already, as it costs nothing; else for what
 /// has arrived, as what a peer announces has to cost nothing.
-fn begin_large(pool: &mut Pool, part: usize, length: usize) -> BytesMut {
+fn begin_large(pool: &mut Pool, part: usize, length: usize) -> SharedBlock {
     pool.find_shared(length).unwrap_or_else(|| pool.take_shared(room_for(part, length)))
 }
 

@@ -147,7 +147,7 @@ fn frame_large<P: Payload>(
     let mut framed = memory.take(PREFIX_LEN + length);
     framed.put_u8(0);
     framed.put_slice(&prefix);
-    message.encode(&mut framed);
+    message.encode(&mut *framed);
     match check_encoded(framed.len().saturating_sub(PREFIX_LEN), length) {
         Ok(()) => Ok(memory.freeze(framed)),
         Err(status) => {

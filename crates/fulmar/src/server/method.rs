@@ -190,7 +190,7 @@ fn large_parts<Resp: Payload>(
     }
     let mut memory = pool.take_shared(PREFIX_LEN + length);
     memory.extend_from_slice(&prefix);
-    let encoded = caught(HANDLER, || message.encode(&mut memory));
+    let encoded = caught(HANDLER, || message.encode(&mut *memory));
     match encoded.and_then(|()| check_encoded(memory.len() - PREFIX_LEN, length)) {
         Ok(()) => Ok((None, pool.freeze_shared(memory))),
         Err(status) => {

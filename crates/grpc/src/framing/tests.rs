@@ -131,6 +131,39 @@ fn memory_follows_the_bytes_received_and_not_the_bytes_announced() {
 }
 
 #[test]
+fn messages_that_are_only_announced_park_no_more_than_the_pool_may_keep() {
+    const LENGTH: usize = 1 << 20;
+    let mut pool = Pool::with_retained_max(4 * LENGTH);
+    let accepts = Accepts { length_max: usize::MAX, ..PLAIN };
+    let wire = framed(&[&vec![7; LENGTH]]);
+    let mut begun = Vec::new();
+    for _ in 0..20 {
+        let mut whole = &wire[..];
+        let mut deframer = Deframer::default();
+        for frame in wire.chunks(16_384) {
+            whole = frame;
+            deframer.next(&mut pool, &mut whole, accepts).expect("it is a message");
+        }
+        assert!(whole.is_empty());
+        let mut deframer = Deframer::default();
+        let mut beginning = &wire[..PREFIX_LEN + 1];
+        assert!(matches!(deframer.next(&mut pool, &mut beginning, accepts), Ok(None)));
+        begun.push(deframer);
+    }
+    let held = |deframer: &Deframer| match &deframer.unfinished {
+        Unfinished::Large(memory) => memory.capacity(),
+        Unfinished::Block(block) => block.memory_bytes(),
+    };
+    let parked: usize = begun.iter().map(held).sum();
+    assert!(
+        (LENGTH..=4 * LENGTH + 20 * 3 * PLACE_BYTES).contains(&parked),
+        "{parked} bytes for twenty bytes"
+    );
+    begun.iter_mut().for_each(|deframer| deframer.clear(&mut pool));
+    assert_eq!(pool.outstanding(), 0);
+}
+
+#[test]
 fn r81_a_large_message_is_put_together_once_and_handed_over_whole() {
     let (mut pool, mut deframer) = (Pool::new(), Deframer::default());
     let accepts = Accepts { length_max: usize::MAX, ..PLAIN };
