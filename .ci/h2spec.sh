@@ -39,6 +39,8 @@ build_h2spec() {
 # serve_and_check NAME [--tls]
 serve_and_check() {
     local name=$1 address port
+    # Its own words only: the shell that is to empty the file may be later than the first look at it.
+    : >"$work/log"
     "${CARGO_TARGET_DIR:-target}/release/examples/echo_server" --port 0 "${@:2}" >"$work/log" 2>&1 &
     server=$!
     for _ in $(seq 100); do

@@ -335,6 +335,8 @@ set_secure_client() {
 
 # start_server COMMAND…: one that picks its port and prints it, "listening on …PORT".
 start_server() {
+    # Its own words only: the shell that is to empty the file may be later than the first look at it.
+    : >"$work/server"
     "$@" >"$work/server" 2>&1 &
     servers+=($!)
     for _ in $(seq 200); do

@@ -43,6 +43,8 @@ main() {
 # start_server EXAMPLE [FLAG…]
 start_server() {
     address=
+    # Its own words only: the shell that is to empty the file may be later than the first look at it.
+    : >"$work/log"
     "${CARGO_TARGET_DIR:-target}/release/examples/$1" --port 0 "${@:2}" >"$work/log" 2>&1 &
     server=$!
     for _ in $(seq 100); do
