@@ -464,12 +464,12 @@ impl Calls {
             let maps = [&call.metadata, &call.trailers].into_iter().flatten().map(|map| map_bytes(map));
             shared + maps.sum::<usize>() + status
         });
-        of_calls.sum::<usize>() + self.spare_bytes + self.spare.capacity() * size_of::<Box<MetadataMap>>()
+        of_calls.sum::<usize>() + self.spare_memory()
     }
 
     /// Bytes of memory held by maps that wait for the next calls.
     pub(crate) fn spare_memory(&self) -> usize {
-        self.spare_bytes + self.spare.capacity() * size_of::<MetadataMap>()
+        self.spare_bytes + self.spare.capacity() * size_of::<Box<MetadataMap>>()
     }
 
     /// The most that maps which wait for the next calls come to, with so many calls at once.

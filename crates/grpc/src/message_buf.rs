@@ -22,7 +22,8 @@ impl<'m> MessageBuf<'m> {
     }
 
     /// Reads `message`. A `bytes` field that is at least half of it, and [`Arena::LARGE_BYTES`] long, becomes a part of it and is not
-    /// copied: whoever keeps such a field keeps at most twice its memory. Others are carved out of `arena`.
+    /// copied: whoever keeps such a field keeps the memory of the whole message, at most eight times as much and a page, as a message may
+    /// lie in memory of four times its length. Others are carved out of `arena`.
     pub fn shared(message: &'m Bytes, arena: &'m mut Arena) -> Self {
         arena.rewind();
         Self { bytes: message, shared: Some(message), arena }

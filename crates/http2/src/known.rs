@@ -83,6 +83,10 @@ impl KnownSections {
 
     #[inline(never)]
     fn search(&mut self, block: &[u8], version: u64, kind: Kind) -> Option<KnownSection> {
+        // Longer ones are never kept.
+        if block.len() > BLOCK_BYTES_MAX {
+            return None;
+        }
         let hash = hash(block);
         let slot = self.slots.iter().position(|slot| slot.hash == hash && slot.is(block, version, kind))?;
         self.recent[kind as usize] = slot as u8;

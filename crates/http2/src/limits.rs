@@ -137,33 +137,6 @@ impl Budgets {
         self.all().iter().all(|budget| budget.is_full_at(now, self.refill))
     }
 
-    /// Fills all of them.
-    pub(crate) fn fill(&mut self) {
-        let Self {
-            resets_received,
-            resets_provoked,
-            pings,
-            settings,
-            empty_data,
-            tiny_data,
-            window_updates,
-            ignored_frames,
-            refill: _,
-        } = self;
-        for budget in [
-            resets_received,
-            resets_provoked,
-            pings,
-            settings,
-            empty_data,
-            tiny_data,
-            window_updates,
-            ignored_frames,
-        ] {
-            budget.fill();
-        }
-    }
-
     fn all(&self) -> [&Budget; 8] {
         [
             &self.resets_received,

@@ -50,8 +50,9 @@ pub(crate) struct Tuner {
     rest: Duration,
     rests_until: Instant,
     round_trip: Option<Duration>,
-    /// The shortest one, in which the least waited in queues.
-    shortest: Option<Duration>,
+    /// The shortest one, in which the least waited in queues. Four seconds, the most that there is a number for, are as good as none:
+    /// no window is too large for them.
+    shortest_ns: u32,
     connection_pace: Pace,
     /// The rates for which the windows were last enlarged.
     stream_rate: Rate,
@@ -86,6 +87,7 @@ pub(crate) struct Learnt {
     stream_bytes: u32,
     number: u32,
     round_trip: Option<Duration>,
+    shortest_ns: u32,
     stream_rate: Rate,
     connection_rate: Rate,
 }
@@ -142,7 +144,7 @@ impl Tuner {
             rest: Duration::ZERO,
             rests_until: Instant::ZERO,
             round_trip: None,
-            shortest: None,
+            shortest_ns: u32::MAX,
             connection_pace: Pace::new(Instant::ZERO),
             stream_rate: Rate::default(),
             connection_rate: Rate::default(),
@@ -156,13 +158,22 @@ impl Tuner {
 
     /// What there is to know about the path.
     pub(crate) const fn learnt(&self) -> Learnt {
-        Learnt {
-            stream_bytes: self.stream_bytes,
-            number: self.number,
-            round_trip: self.round_trip,
-            stream_rate: self.stream_rate,
-            connection_rate: self.connection_rate,
-        }
+        // By name, so that a field which is added has its place here, too.
+        let &Self {
+            bytes_max: _,
+            stream_bytes,
+            state: _,
+            number,
+            fruitless: _,
+            rest: _,
+            rests_until: _,
+            round_trip,
+            shortest_ns,
+            connection_pace: _,
+            stream_rate,
+            connection_rate,
+        } = self;
+        Learnt { stream_bytes, number, round_trip, shortest_ns, stream_rate, connection_rate }
     }
 
     /// A tuner that knows this about its path, and waits for nothing.
@@ -170,6 +181,7 @@ impl Tuner {
         Self {
             number: learnt.number,
             round_trip: learnt.round_trip,
+            shortest_ns: learnt.shortest_ns,
             stream_rate: learnt.stream_rate,
             connection_rate: learnt.connection_rate,
             ..Self::new(learnt.stream_bytes, bytes_max)
@@ -266,7 +278,8 @@ impl Tuner {
         let State::Probing(probe) = std::mem::replace(&mut self.state, State::Idle) else { return None };
         let round_trip = now.saturating_duration_since(probe.began);
         self.round_trip = Some(round_trip);
-        self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
+        let round_trip_ns = u32::try_from(round_trip.as_nanos()).unwrap_or(u32::MAX);
+        self.shortest_ns = self.shortest_ns.min(round_trip_ns);
 
         let rate = Rate::new(probe.stream_bytes, round_trip);
         let stream_window = self.enlarged(probe.stream_window, probe.stream_bytes);
@@ -306,9 +319,7 @@ impl Tuner {
 
     /// The largest window that the path could fill.
     fn useful_bytes_max(&self) -> u32 {
-        let Some(shortest) = self.shortest else { return self.bytes_max };
-        let nanoseconds = u64::try_from(shortest.as_nanos()).unwrap_or(u64::MAX);
-        let bytes = nanoseconds.saturating_mul(BYTES_A_NANOSECOND_MAX);
+        let bytes = u64::from(self.shortest_ns).saturating_mul(BYTES_A_NANOSECOND_MAX);
         self.bytes_max.min(u32::try_from(bytes).unwrap_or(u32::MAX).max(USEFUL_BYTES_MIN))
     }
 

@@ -24,11 +24,6 @@ impl Connection {
         self.pulse.age_permille = permille;
     }
 
-    /// When the last byte of the peer was read; the start if none was.
-    pub const fn last_read(&self) -> Instant {
-        self.pulse.last_read
-    }
-
     /// Client: a call has passed its deadline. After three in a row without a byte of the server in between the server is asked whether
     /// it is there, also where no [`Keepalive`] is configured; and if it does not answer, the connection ends as if one were. A server
     /// that answers this, and no call, is asked twice, and then no more often than servers of gRPC allow by default, once in five minutes,

@@ -39,6 +39,9 @@ pub struct Resting {
 /// The timers that may run while a connection rests, and that it wakes for.
 const WAKING: [Timer; 3] = [Timer::Keepalive, Timer::Idle, Timer::Age];
 
+/// Those and the one that has memory given back may run when it comes to rest.
+const RUNNING: [Timer; 4] = [Timer::Shrink, WAKING[0], WAKING[1], WAKING[2]];
+
 impl fmt::Debug for Resting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resting")
@@ -76,7 +79,7 @@ impl Connection {
             && self.pings.are_answered()
             && !self.tuner.is_probing()
             && !self.is_going_away()
-            && self.timers.runs_none_but(&[Timer::Shrink, Timer::Keepalive, Timer::Idle, Timer::Age])
+            && self.timers.runs_none_but(&RUNNING)
             && self.budgets.are_full(now)
     }
 
@@ -92,7 +95,7 @@ impl Connection {
         // By name, so that a field which is added has its place here, too.
         let Self {
             role: _,
-            config: _,
+            config,
             validator: _,
             handshake: _,
             started: _,
@@ -145,7 +148,7 @@ impl Connection {
         *closed_streams = ClosedStreams::new();
         *backlog = Backlog::default();
         *timers = Timers::default();
-        budgets.fill();
+        *budgets = Budgets::new(config);
         Some(resting)
     }
 

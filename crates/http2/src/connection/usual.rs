@@ -3,7 +3,7 @@
 //!
 //! Nothing is decided here that is not decided elsewhere too. A frame is taken here only if all the checks of
 //! [`next_frame`](Connection::next_frame), [`on_data`](Connection::on_data) and [`on_headers`](Connection::on_headers) pass, and
-//! nothing but counting follows from it: no update of a window, no budget, no probe. Any other frame stays in the input, for them.
+//! nothing but counting follows from it: no update of a window, no budget spent, no probe. Any other frame stays in the input, for them.
 
 use fulmar_base::{Env, Input};
 

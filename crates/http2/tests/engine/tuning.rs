@@ -171,6 +171,24 @@ fn windows_over_a_short_path_stay_below_what_only_makes_a_queue() {
 }
 
 #[test]
+fn what_was_learnt_of_a_short_path_outlasts_a_rest() {
+    let mut path = Path::new(Duration::from_micros(100), FAST, Config::default(), Config::default());
+    download(&mut path, 64 * MIB);
+    let pings = path.client.sent.pings;
+    download(&mut path, 64 * MIB);
+    assert_eq!(path.client.sent.pings, pings, "there is nothing left to find out");
+
+    // Budgets fill again, and the end of the last stream is forgotten.
+    let until = path.now + Duration::from_secs(60);
+    path.run(until, &mut |_, _, _| (), &mut |_, _, _| ());
+    let resting = path.client.engine.rest(path.now).expect("nothing is under way");
+    path.client.engine = Connection::new(Role::Client, Config::default());
+    path.client.engine.resume(resting);
+    download(&mut path, 64 * MIB);
+    assert_eq!(path.client.sent.pings, pings, "there is nothing to find out again");
+}
+
+#[test]
 fn an_idle_or_slow_connection_is_never_probed() {
     let mut path = Path::new(ROUND_TRIP, 20_000, Config::default(), Config::default());
     // 20 KB/s: half a window lasts more than a second.
