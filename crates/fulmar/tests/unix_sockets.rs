@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use common::{PATH_ECHO, block_on, number, serve_one, value};
@@ -215,6 +216,35 @@ fn a_pair_of_sockets_joins_a_channel_of_each_kind_to_a_server_without_a_listener
     let reply = local.block_on(channel.unary::<Raw, Raw>(PATH_ECHO, number(3))).unwrap();
     assert_eq!(value(reply.get_ref()), 3);
     assert_eq!(local.counts().connections, 1, "the first caller's reactor has it");
+}
+
+#[test]
+fn a_connection_that_was_handed_in_stays_where_it_was_made_first() {
+    let server = demo().without_listener().unwrap().spawn().unwrap();
+    let join = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        server.handle().serve(theirs).unwrap();
+        Channel::builder("pair").connected(ours).build().unwrap()
+    };
+    let mut local = LocalReactor::new().unwrap();
+
+    // Made from no reactor: on the channel's own.
+    let channel = join();
+    channel.connect_now();
+    let reply = local.block_on(channel.unary::<Raw, Raw>(PATH_ECHO, number(1))).unwrap();
+    assert_eq!(value(reply.get_ref()), 1);
+    assert_eq!(call(&channel).unwrap(), 7);
+    assert_eq!(local.counts().connections, 0);
+
+    // Promised to the reactor of this thread, and asked for from another one before it is there.
+    let channel = join();
+    local.block_on(async {
+        channel.connect_now();
+        thread::scope(|scope| scope.spawn(|| channel.connect_now()).join()).unwrap();
+    });
+    let reply = local.block_on(channel.unary::<Raw, Raw>(PATH_ECHO, number(2))).unwrap();
+    assert_eq!(value(reply.get_ref()), 2);
+    assert_eq!(local.counts().connections, 1);
 }
 
 #[test]

@@ -216,16 +216,8 @@ impl Channel {
     /// shortest [wait](ChannelBuilder::backoff). Returns at once; [`state`](Self::state) tells what becomes of it. Calls connect by
     /// themselves.
     pub fn connect_now(&self) {
-        let letter = Letter::Connect { spec: self.inner.spec.clone() };
-        let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return };
         // Where no reactor can be had, a call will say so.
-        match &self.inner.spec.place {
-            Place::InProcess(server) => drop(server.send_to_any(letter)),
-            Place::Tcp(_) | Place::Connected(_) => {
-                let undelivered = self.inner.home.send(letter);
-                drop(undelivered);
-            }
-        }
+        drop(self.deliver(Letter::Connect { spec: self.inner.spec.clone() }));
     }
 
     /// How much the callers of this channel and of its clones have in use. The reactors under it have [counts](crate::Counts) of
@@ -240,16 +232,28 @@ impl Channel {
     /// `UNAVAILABLE` when no reactor could be started or the in-process server is not running.
     pub(crate) fn submit(&self, pending: PendingCall) -> Result<(), Status> {
         let spec = self.inner.spec.clone();
-        let letter = Letter::Start { spec, pending };
-        let Err(letter) = host::send_to_current(letter, &self.inner.spec.place) else { return Ok(()) };
-        match &self.inner.spec.place {
-            Place::InProcess(server) => server.send_to_any(letter),
-            Place::Connected(handed) if handed.owner().is_some() => {
+        self.deliver(Letter::Start { spec, pending })
+    }
+
+    /// Sends a letter to the reactor that has, or makes, the connection: the one of this thread, where that can have one.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    fn deliver(&self, letter: Letter) -> Result<(), Status> {
+        let place = &self.inner.spec.place;
+        let Err(letter) = host::send_to_current(letter, place) else { return Ok(()) };
+        let owner = match place {
+            Place::InProcess(server) => return server.send_to_any(letter),
+            Place::Connected(handed) => handed.owner(),
+            Place::Tcp(_) => None,
+        };
+        match owner {
+            Some(owner) => {
                 // A letter that finds no reactor is dropped, which tells the caller.
-                drop(handed.owner().and_then(|owner| owner.try_send(letter).err()));
+                drop(owner.try_send(letter));
                 Ok(())
             }
-            Place::Tcp(_) | Place::Connected(_) => self.inner.home.send(letter),
+            None => self.inner.home.send(letter),
         }
     }
 
