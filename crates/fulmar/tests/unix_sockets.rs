@@ -308,3 +308,26 @@ fn options_are_set_on_what_is_handed_in_and_what_is_dialled() {
     assert_eq!(call(&channel).unwrap_err().code(), Code::Unavailable);
     assert!(demo().socket_options(missing).bind("127.0.0.1:0").is_err());
 }
+
+/// gRFC A18: the timeout of a keepalive is also that of what was sent and not acknowledged.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_timeout_of_a_keepalive_is_that_of_a_socket_that_the_user_has_given_none() {
+    let keepalive = fulmar::Keepalive {
+        time: Duration::from_secs(60),
+        timeout: Duration::from_secs(20),
+        without_calls: false,
+    };
+    for (user_timeout, expected) in [(None, 20), (Some(Duration::from_secs(30)), 30)] {
+        let options = SocketOptions { user_timeout, ..SocketOptions::default() };
+        let server = demo().keepalive(keepalive).socket_options(options);
+        let server = server.without_listener().unwrap().spawn().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let same = accepted.try_clone().unwrap();
+        server.handle().serve(accepted).unwrap();
+        let set = socket2::SockRef::from(&same).tcp_user_timeout().unwrap();
+        assert_eq!(set, Some(Duration::from_secs(expected)));
+    }
+}

@@ -151,7 +151,7 @@ impl ServerShared {
         trace::accepted(&peer);
         if let Some(keepalive) = self.config.http2.keepalive {
             // A socket that does not take it, because it is no TCP socket or was reset, is served without, or tells when it is read.
-            let user_timeout = Some(keepalive.timeout);
+            let user_timeout = self.sockets.user_timeout.or(Some(keepalive.timeout));
             let _ = socket.apply(&SocketOptions { user_timeout, ..SocketOptions::default() });
         }
         seat.count();
