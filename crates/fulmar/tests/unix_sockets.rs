@@ -295,6 +295,10 @@ fn options_are_set_on_what_is_handed_in_and_what_is_dialled() {
     let server = demo().socket_options(tos(0x20)).listener(listener).build().unwrap();
     assert_eq!(socket2::SockRef::from(&same).tos_v4().unwrap(), 0x20);
     let server = server.spawn().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.try_clone().unwrap();
+    drop(demo().socket_options(tos(0x20)).listener(listener).bind("127.0.0.1:0").unwrap());
+    assert_eq!(socket2::SockRef::from(&other).tos_v4().unwrap(), 0x20, "beside one that is bound here");
 
     let stream = TcpStream::connect(server.local_addr().unwrap()).unwrap();
     let same = stream.try_clone().unwrap();

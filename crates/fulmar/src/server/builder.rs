@@ -442,8 +442,8 @@ impl ServerBuilder {
     /// that the process's umask leaves, and of its directory; see also [`Peer::unix_credentials`](crate::Peer::unix_credentials).
     ///
     /// # Errors
-    /// An address that is none or is taken; socket options that the system does not have; two services with one name; an encoding
-    /// with a name that cannot be one.
+    /// An address that is none or is taken; socket options that the system does not have, or that cannot be set on a
+    /// [listener](Self::listener) that was handed in; two services with one name; an encoding with a name that cannot be one.
     pub fn bind(self, address: impl ToAddresses + std::fmt::Debug) -> Result<Server, ServerError> {
         let fail = |error| ServerError::io(format!("cannot bind to {address:?}"), error);
         let mut bound = Err(io::Error::new(io::ErrorKind::InvalidInput, "no address"));
@@ -471,11 +471,6 @@ impl ServerBuilder {
     /// # Errors
     /// Two services with one name; an encoding with a name that cannot be one; socket options that cannot be set on these listeners.
     pub fn build(self) -> Result<Server, ServerError> {
-        for listener in &self.listeners {
-            listener
-                .apply(&self.sockets)
-                .map_err(|error| ServerError::io("cannot set options of the listener", error))?;
-        }
         self.finish(None)
     }
 
@@ -489,8 +484,14 @@ impl ServerBuilder {
         self.finish(None)
     }
 
-    fn finish(mut self, listener: Option<ListeningSocket>) -> Result<Server, ServerError> {
-        self.listeners.extend(listener);
+    /// `bound` has the socket options already.
+    fn finish(mut self, bound: Option<ListeningSocket>) -> Result<Server, ServerError> {
+        for listener in &self.listeners {
+            listener
+                .apply(&self.sockets)
+                .map_err(|error| ServerError::io("cannot set options of the listener", error))?;
+        }
+        self.listeners.extend(bound);
         if let Some(error) = self.failed {
             return Err(error);
         }
