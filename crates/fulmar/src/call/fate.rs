@@ -32,7 +32,7 @@ pub enum CallEnd {
     Failed,
 }
 
-/// All ends in their order. Their number in a [`CallFate`] is one more than here, and 0 while the call runs.
+/// All ends in the order in which they are declared. Their number in a [`CallFate`] is one more than here, and 0 while the call runs.
 const ENDS: [CallEnd; 6] = [
     CallEnd::Finished,
     CallEnd::ClientCancelled,
@@ -169,13 +169,7 @@ impl CallFate {
 
     /// The call is over; those who wait hear by [`wake`](Self::wake).
     pub(crate) fn set_end(&self, end: CallEnd) {
-        self.end.store(end as u8 + 1, Ordering::Release);
-    }
-
-    /// As [`set_end`](Self::set_end), unless it has an end: the call is handled on one thread and its connection is on another.
-    pub(crate) fn set_end_once(&self, end: CallEnd) {
-        let index = ENDS.iter().position(|&other| other == end).unwrap_or_default();
-        let _ = self.end.compare_exchange(0, index as u8 + 1, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.end.compare_exchange(0, end as u8 + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Wakes who waits. A watcher looks again under the lock before it waits, so each that was not woken here has seen the end.
@@ -304,6 +298,21 @@ mod tests {
             fate.set_end(end);
             assert_eq!(cancellation.reason(), Some(end));
             assert_eq!(cancellation.is_cancelled(), end != CallEnd::Finished);
+        }
+    }
+
+    #[test]
+    fn the_first_end_counts() {
+        for (first, second) in [
+            (CallEnd::Finished, CallEnd::ClientCancelled),
+            (CallEnd::ClientCancelled, CallEnd::Finished),
+            (CallEnd::Failed, CallEnd::ConnectionLost),
+        ] {
+            let fate = Arc::new(CallFate::default());
+            let cancellation = Cancellation::new(Some(fate.clone()));
+            fate.set_end(first);
+            fate.set_end(second);
+            assert_eq!(cancellation.reason(), Some(first));
         }
     }
 

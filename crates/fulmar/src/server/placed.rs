@@ -206,7 +206,7 @@ impl PlacedCalls {
     fn take(&mut self, index: usize, end: CallEnd) -> Option<Call> {
         let mut call = self.calls.get_mut(index)?.take()?;
         // What runs when the handler is dropped may ask already.
-        call.fate.set_end_once(end);
+        call.fate.set_end(end);
         if let Some(watcher) = call.watcher.take() {
             call.fate.forget(watcher);
         }
