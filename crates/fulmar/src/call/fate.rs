@@ -1,6 +1,5 @@
 //! How a call ends, for the work that was begun for it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -167,7 +166,8 @@ impl CallFate {
         ENDS.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The call is over; those who wait hear by [`wake`](Self::wake).
+    /// The call is over; those who wait hear by [`wake`](Self::wake). The first end counts: a call that is handled on one thread, and
+    /// has its connection on another, may end on both.
     pub(crate) fn set_end(&self, end: CallEnd) {
         let _ = self.end.compare_exchange(0, end as u8 + 1, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -208,10 +208,8 @@ impl CallFate {
         let Some(only) = Arc::get_mut(fate) else { return false };
         *only.end.get_mut() = 0;
         *only.was_compressed.get_mut() = false;
-        (only.facts.metadata, only.facts.encoding) = (None, None);
-        if let Cow::Owned(_) = only.facts.path {
-            only.facts.path = Cow::Borrowed("");
-        }
+        // Of what it was of, the certificates of the peer included, nothing is kept.
+        only.facts = CallFacts::default();
         true
     }
 
@@ -278,8 +276,14 @@ impl Drop for Watching {
 mod tests {
     use std::pin::pin;
     use std::task::Wake;
+    use std::time::Duration;
+
+    use fulmar_base::Instant;
+    use fulmar_reactor::Socket;
 
     use super::*;
+    use crate::peer::Peer;
+    use crate::wire::ServerSecurity;
 
     struct Count(AtomicU64);
 
@@ -360,5 +364,28 @@ mod tests {
         drop(kept);
         assert!(CallFate::recycle(&mut fate));
         assert_eq!(fate.end(), None);
+    }
+
+    #[test]
+    fn a_fate_that_waits_for_another_call_keeps_nothing_of_the_last_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = Peer::of(&Socket::from(stream), &ServerSecurity::None);
+        let mut fate = Arc::new(CallFate::default());
+        let facts = CallFacts {
+            timeout: Some(Duration::ZERO),
+            deadline: Some(Instant::ZERO),
+            peer,
+            encoding: Some(Arc::from("gzip")),
+            path: "/demo.Demo/Echo".into(),
+            metadata: Some(Arc::default()),
+        };
+        CallFate::set_facts(&mut fate, facts);
+        assert!(fate.facts().peer.remote().is_some());
+        assert!(CallFate::recycle(&mut fate));
+        let CallFacts { timeout, deadline, peer, encoding, path, metadata } = fate.facts();
+        assert!(peer.remote().is_none(), "it may have certificates");
+        assert_eq!((timeout, deadline, encoding, metadata.is_none()), (&None, &None, &None, true));
+        assert!(path.is_empty());
     }
 }
