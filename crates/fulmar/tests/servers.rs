@@ -120,6 +120,55 @@ fn a_reply_that_misbehaves_fails_its_call_and_no_other() {
     }
 }
 
+/// A large message that counts how often it is encoded.
+#[derive(Debug, Default)]
+struct Counted;
+
+static COUNTED: AtomicUsize = AtomicUsize::new(0);
+
+impl prost::Message for Counted {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        COUNTED.fetch_add(1, Ordering::SeqCst);
+        buf.put_bytes(0x08, self.encoded_len());
+    }
+
+    fn merge_field(
+        &mut self,
+        _tag: u32,
+        _wire_type: prost::encoding::WireType,
+        _buf: &mut impl Buf,
+        _context: prost::encoding::DecodeContext,
+    ) -> Result<(), prost::DecodeError> {
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        300_000
+    }
+
+    fn clear(&mut self) {}
+}
+
+#[test]
+fn a_large_reply_over_the_send_limit_is_refused_before_it_is_encoded() {
+    let register = |router: &mut fulmar::Router| {
+        router.unary("/demo.One/Counted", &Arc::new(()), |_, _: Request<Raw>| async {
+            Ok::<_, Status>(Response::new(Counted))
+        });
+    };
+    for (bytes_max, expected, encoded) in [(299_999, Code::ResourceExhausted, 0), (300_000, Code::Ok, 1)] {
+        let server = Server::builder().reactors(1).send_message_bytes_max(bytes_max);
+        let server =
+            server.add_service(common::One { register }).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        let replied = block_on(async {
+            let channel = Channel::connect(server.endpoint()).await.unwrap();
+            channel.unary::<Raw, Raw>("/demo.One/Counted", bounded(number(1))).await
+        });
+        let code = replied.map_or_else(|status| status.code(), |_| Code::Ok);
+        assert_eq!((code, COUNTED.load(Ordering::SeqCst)), (expected, encoded));
+    }
+}
+
 #[test]
 fn a_request_that_panics_while_it_is_decoded_fails_its_call_and_no_other() {
     let server = serve_one(|router| {

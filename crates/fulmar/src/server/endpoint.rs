@@ -353,10 +353,10 @@ impl ServerEndpoint {
             let mut cx = Context::from_waker(&self.wakers[index]);
             let span = &call.span;
             let to = Destination::Engine { grpc: &mut self.grpc, env, call: call.key };
-            let mut answer = Answer { to, hooks: None, span };
             let polled = {
                 let (_handling, _span) = (Handling::call(call.deadline), span.enter());
                 let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
+                let mut answer = Answer { to, hooks: None, span, bytes_max: router.send_message_bytes_max() };
                 let polled = router.method(call.method).poll(call.slot, &mut cx, &mut answer);
                 polling.end(router.path(call.method));
                 polled
@@ -377,14 +377,12 @@ impl ServerEndpoint {
     /// Ends a call with a status of the library's own.
     fn fail(&mut self, env: &mut Env<'_>, index: usize, status: &Status) {
         if let Some(call) = &self.calls[index] {
-            let hooks = if call.is_placed {
-                None
-            } else {
-                self.router.borrow_mut().method(call.method).hooks(call.slot)
-            };
-            let span = &call.span;
+            let mut router = self.router.borrow_mut();
+            let hooks = if call.is_placed { None } else { router.method(call.method).hooks(call.slot) };
+            let (span, bytes_max) = (&call.span, router.send_message_bytes_max());
+            drop(router);
             let to = Destination::Engine { grpc: &mut self.grpc, env, call: call.key };
-            Answer { to, hooks, span }.finish(status, MetadataMap::EMPTY);
+            Answer { to, hooks, span, bytes_max }.finish(status, MetadataMap::EMPTY);
             self.end_answered(env, index, CallEnd::Failed);
         }
     }

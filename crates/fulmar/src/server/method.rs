@@ -73,6 +73,8 @@ pub(crate) struct Answer<'a, 'e> {
     /// None for a call without interceptors.
     pub(crate) hooks: Option<Arc<CallHooks>>,
     pub(crate) span: &'a CallSpan,
+    /// The server's send limit.
+    pub(crate) bytes_max: usize,
 }
 
 /// Where an answer goes.
@@ -80,7 +82,7 @@ pub(crate) enum Destination<'a, 'e> {
     /// To the engine, on the reactor of the connection.
     Engine { grpc: &'a mut fulmar_grpc::Server, env: &'a mut Env<'e>, call: CallKey },
     /// To the connection, which is on another reactor, by way of the call's cell.
-    Cell { cell: &'a CallCell, answered: &'a mut Answered, bytes_max: usize },
+    Cell { cell: &'a CallCell, answered: &'a mut Answered },
 }
 
 impl Answer<'_, '_> {
@@ -124,8 +126,8 @@ impl Answer<'_, '_> {
     fn reply<Resp: Payload>(&mut self, response: &Response<Resp>) {
         let (grpc, env, call) = match &mut self.to {
             Destination::Engine { grpc, env, call } => (grpc, env, *call),
-            Destination::Cell { cell, bytes_max, .. } => {
-                return match cell.encode_reply(response, *bytes_max) {
+            Destination::Cell { cell, .. } => {
+                return match cell.encode_reply(response, self.bytes_max) {
                     Ok(()) => self.conclude(&Status::default(), response.trailers()),
                     Err(status) => self.conclude(&status, MetadataMap::EMPTY),
                 };
@@ -140,18 +142,21 @@ impl Answer<'_, '_> {
         let message = response.get_ref();
         let length = message.encoded_len();
         if length >= Output::SHARED_MIN && !grpc.compresses(call, length) {
-            return match large_parts(message, length, env.pool) {
+            return match large_parts(message, length, self.bytes_max, env.pool) {
                 Ok((head, body)) => {
                     self.span.link().sent(length);
                     let parts = [Part::Slice(head.as_ref().map_or(&[], |head| head)), Part::Shared(body)];
                     let (metadata, trailers) = (response.metadata(), response.trailers());
                     let replied = grpc.reply_framed_parts(env, call, metadata, length, parts, trailers);
+                    // What may be refused of it is metadata that is larger than the client accepts.
                     self.span.set_code(if replied.is_ok() { Code::Ok } else { Code::ResourceExhausted });
                 }
                 Err(status) => self.finish(&status, MetadataMap::EMPTY),
             };
         }
+        let mut is_admitted = false;
         let encode = |out: &mut Vec<u8>| {
+            is_admitted = true;
             let end = out.len() + length;
             if caught(HANDLER, || message.encode(out)).is_err() {
                 // The frame's head is out. A byte too many makes the engine cut the frame to its length, so that the
@@ -162,7 +167,13 @@ impl Answer<'_, '_> {
         let (metadata, trailers) = (response.metadata(), response.trailers());
         self.span.link().sent(length);
         let replied = grpc.reply(env, call, metadata, length, encode, trailers);
-        self.span.set_code(if replied.is_ok() { Code::Ok } else { Code::ResourceExhausted });
+        self.span.set_code(match replied {
+            Ok(()) => Code::Ok,
+            // It did not encode to its length, or could not be compressed.
+            Err(_) if is_admitted => Code::Internal,
+            // It is over the send limit, or its metadata is larger than the client accepts.
+            Err(_) => Code::ResourceExhausted,
+        });
     }
 
     /// The same, once interceptors have seen the response.
@@ -177,13 +188,15 @@ impl Answer<'_, '_> {
     }
 }
 
-/// A large message, which is not copied once it is encoded: its prefix, where that is apart, and what follows.
+/// A large message, which is not copied once it is encoded: its prefix, where that is apart, and what follows. One that is over the
+/// limit is not encoded.
 fn large_parts<Resp: Payload>(
     message: &Resp,
     length: usize,
+    bytes_max: usize,
     pool: &mut Pool,
 ) -> Result<(Option<[u8; PREFIX_LEN]>, Bytes), Status> {
-    let [a, b, c, d] = check_length(length, usize::MAX)?.to_be_bytes();
+    let [a, b, c, d] = check_length(length, bytes_max)?.to_be_bytes();
     let prefix = [0, a, b, c, d];
     if let Some(whole) = message.whole() {
         return Ok((Some(prefix), whole.clone()));

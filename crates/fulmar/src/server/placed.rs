@@ -162,10 +162,10 @@ impl PlacedCalls {
         let Order { span, answer, method, .. } = &mut *call.order;
         let mut router = self.router.borrow_mut();
         let bytes_max = router.send_message_bytes_max();
-        let to = Destination::Cell { cell: &call.cell, answered: answer, bytes_max };
+        let to = Destination::Cell { cell: &call.cell, answered: answer };
         let is_over = {
             let (_handling, _span) = (Handling::call(call.deadline), span.enter());
-            let mut answer = Answer { to, hooks: None, span };
+            let mut answer = Answer { to, hooks: None, span, bytes_max };
             let polling = Polling::begin();
             let polled = router.method(*method).poll(call.slot, &mut Context::from_waker(waker), &mut answer);
             polling.end(router.path(*method));
@@ -181,9 +181,11 @@ impl PlacedCalls {
     fn fail(&mut self, index: usize, status: &Status) {
         let Some(call) = &mut self.calls[index] else { return };
         let Order { span, answer, method, .. } = &mut *call.order;
-        let hooks = self.router.borrow_mut().method(*method).hooks(call.slot);
-        let to = Destination::Cell { cell: &call.cell, answered: answer, bytes_max: 0 };
-        Answer { to, hooks, span }.finish(status, MetadataMap::EMPTY);
+        let mut router = self.router.borrow_mut();
+        let (hooks, bytes_max) = (router.method(*method).hooks(call.slot), router.send_message_bytes_max());
+        drop(router);
+        let to = Destination::Cell { cell: &call.cell, answered: answer };
+        Answer { to, hooks, span, bytes_max }.finish(status, MetadataMap::EMPTY);
         self.finish(index);
     }
 

@@ -30,6 +30,38 @@ enum Kind {
     Hang,
     Stream,
     Slow,
+    /// Answers with a message that does not have the length that it announces.
+    Misencode,
+    /// Answers with a message that is over the limit.
+    SendTooMuch,
+}
+
+/// More than [`Kind::SendTooMuch`] may send.
+const TOO_MANY_BYTES: usize = 1_001;
+
+#[derive(Debug, Default)]
+struct Misencoded;
+
+impl prost::Message for Misencoded {
+    fn encode_raw(&self, buf: &mut impl bytes::BufMut) {
+        buf.put_slice(&[8; 99]);
+    }
+
+    fn merge_field(
+        &mut self,
+        _tag: u32,
+        _wire_type: prost::encoding::WireType,
+        _buf: &mut impl bytes::Buf,
+        _context: prost::encoding::DecodeContext,
+    ) -> Result<(), prost::DecodeError> {
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        100
+    }
+
+    fn clear(&mut self) {}
 }
 
 fn raw(bytes: usize) -> Raw {
@@ -45,10 +77,16 @@ impl Service for Method {
         if self.kind == Kind::Stream {
             return router.bidi(self.path, &Arc::new(()), chat);
         }
+        if self.kind == Kind::Misencode {
+            return router.unary(self.path, &Arc::new(()), |_, _: Request<Raw>| async {
+                Ok::<_, Status>(Response::new(Misencoded))
+            });
+        }
         router.unary(self.path, &Arc::new(self.kind), |kind, request: Request<Raw>| async move {
             let _dropped = TellDrop;
             match *kind {
-                Kind::Echo | Kind::Stream => {
+                Kind::SendTooMuch => return Ok(Response::new(raw(TOO_MANY_BYTES))),
+                Kind::Echo | Kind::Stream | Kind::Misencode => {
                     tracing::info!(target: "test", "echoing");
                     again().await;
                     tracing::info!(target: "test", "echoed");
@@ -98,13 +136,11 @@ async fn again() {
 
 fn serve(path: &'static str, kind: Kind) -> RunningServer {
     recorder();
-    Server::builder()
-        .reactors(1)
-        .add_service(Method { path, kind })
-        .bind("127.0.0.1:0")
-        .unwrap()
-        .spawn()
-        .unwrap()
+    let limited = match kind {
+        Kind::SendTooMuch => Server::builder().send_message_bytes_max(TOO_MANY_BYTES - 1),
+        _ => Server::builder(),
+    };
+    limited.reactors(1).add_service(Method { path, kind }).bind("127.0.0.1:0").unwrap().spawn().unwrap()
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -201,6 +237,17 @@ fn calls_that_fail_end_with_their_codes_and_blame_the_server_for_its_own_faults_
     assert_eq!(result.unwrap_err().code(), Code::Unknown);
     assert_eq!(codes(&spans), ["2", "2"]);
     assert_eq!([&spans[0], &spans[1]].map(|span| span.fields.get("otel.status_code")), ["ERROR", "ERROR"]);
+}
+
+#[test]
+fn a_reply_that_cannot_be_sent_ends_both_spans_with_the_same_code() {
+    let (result, spans) = one_call("/demo.Traced/Misencodes", Kind::Misencode, Request::new(raw(1)));
+    assert_eq!(result.unwrap_err().code(), Code::Internal);
+    assert_eq!(codes(&spans), ["13", "13"]);
+
+    let (result, spans) = one_call("/demo.Traced/SendsTooMuch", Kind::SendTooMuch, Request::new(raw(1)));
+    assert_eq!(result.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(codes(&spans), ["8", "8"]);
 }
 
 #[test]
