@@ -86,12 +86,11 @@ impl PlacedCalls {
         let (fate, deadline) = (context.fate().cloned().unwrap_or_default(), context.deadline());
         let index = self.free.pop().unwrap_or_else(|| self.add_place());
         let mut router = self.router.borrow_mut();
-        let method = router.method(order.method);
-        let (takes_one, needs_cell) = (method.takes_one(), method.needs_cell());
-        let slot = method.begin(context, needs_cell.then(|| cell.clone()));
+        let kind = router.kind(order.method);
+        let slot = router.method(order.method).begin(context, kind.needs_cell.then(|| cell.clone()));
         drop(router);
         self.calls[index] = Some(Call { cell, order, fate, watcher: None, deadline, slot });
-        let started = if takes_one { self.take_message(index) } else { Ok(()) };
+        let started = if kind.takes_one { self.take_message(index) } else { Ok(()) };
         match started.and_then(|()| self.start(index)) {
             Ok(()) => self.poll(index),
             Err(status) => self.fail(index, &status),

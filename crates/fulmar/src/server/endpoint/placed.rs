@@ -22,16 +22,13 @@ impl ServerEndpoint {
         let Some(Some(Call { cell: Some(cell), .. })) = self.calls.get(index) else { return };
         let length = body.len();
         let mut state = cell.lock();
-        let is_first = state.inbound.is_empty();
-        if is_first {
+        if state.inbound.is_empty() {
             state.inbound.push(body, was_compressed, env.pool);
             drop(state);
             self.grpc.release(env, key, length);
         } else {
             drop(state);
             self.discard(env, key, body);
-        }
-        if !is_first {
             self.fail(env, index, &Status::unimplemented(SECOND_MESSAGE));
         }
     }
