@@ -1,18 +1,16 @@
 //! A service, and a method of it, with interceptors around.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fulmar_grpc::{Arena, MetadataMap, Status};
 
-use super::method::{Answer, Method, SECOND_MESSAGE};
+use super::method::{Answer, FutureBox, FutureBoxes, Method, SECOND_MESSAGE};
 use super::router::{Router, Service};
 use crate::call::{CallCell, Side};
 use crate::context::CallContext;
 use crate::intercept::{CallHead, CallHooks, Chain, Interceptor, Passed, Passing};
-use crate::panics::caught;
 use crate::payload::Incoming;
 
 /// A service with an interceptor around all its methods.
@@ -65,6 +63,7 @@ pub(super) fn intercepted(method: Box<dyn Method>, chain: Chain) -> Box<dyn Meth
         ask: Passing::run,
         slots: Vec::new(),
         free: Vec::new(),
+        boxes: FutureBoxes::new(),
     })
 }
 
@@ -75,11 +74,12 @@ struct InterceptedMethod<F, Fut> {
     ask: F,
     slots: Vec<Slot<Fut>>,
     free: Vec<u32>,
+    boxes: FutureBoxes<Fut>,
 }
 
 struct Slot<Fut> {
-    /// While interceptors are asked. Boxed once for the slot, not for each call.
-    asked: Pin<Box<Option<Fut>>>,
+    /// While interceptors are asked.
+    asked: Option<FutureBox<Fut>>,
     /// What the method gets once they have let the call pass, and the message that has arrived meanwhile.
     waiting: Waiting,
     /// The method has been started, or is to be as soon as the call has passed.
@@ -121,7 +121,7 @@ where
     fn begin(&mut self, mut context: CallContext, cell: Option<Arc<CallCell>>) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
-                asked: Box::pin(None),
+                asked: None,
                 waiting: Waiting::default(),
                 is_started: false,
                 passed: None,
@@ -130,7 +130,7 @@ where
         });
         let slot = &mut self.slots[index as usize];
         let passing = Passing::new(Side::Handler, &self.chain, CallHead::handled(&mut context));
-        slot.asked.set(Some((self.ask)(passing)));
+        slot.asked.get_or_insert_with(|| self.boxes.take()).set(Some((self.ask)(passing)));
         slot.waiting = Waiting { context, cell, message: None };
         slot.is_started = false;
         index
@@ -169,9 +169,11 @@ where
 
     fn poll(&mut self, slot: u32, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Poll<()> {
         let entry = &mut self.slots[slot as usize];
-        if let Some(asked) = entry.asked.as_mut().as_pin_mut() {
+        if let Some(asked) = entry.asked.as_mut().and_then(|asked| asked.as_mut().as_pin_mut()) {
             let Poll::Ready(passed) = asked.poll(cx) else { return Poll::Pending };
-            entry.asked.set(None);
+            if let Some(asked) = entry.asked.take() {
+                self.boxes.give(asked);
+            }
             match passed {
                 Ok(passed) => {
                     if let Err(status) = self.pass(slot, passed) {
@@ -198,8 +200,9 @@ where
 
     fn end(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
-        // Dropping is the user's code too.
-        let _ = caught("an interceptor", || entry.asked.set(None));
+        if let Some(asked) = entry.asked.take() {
+            self.boxes.give(asked);
+        }
         entry.waiting = Waiting::default();
         if let Some(begun) = entry.passed.take() {
             self.inner.end(begun.slot);

@@ -15,7 +15,7 @@ use crate::call::CallCell;
 use crate::context::CallContext;
 use crate::intercept::CallHooks;
 use crate::packing::unknown;
-use crate::panics::caught;
+use crate::panics::{caught, contained};
 use crate::payload::{Incoming, PREFIX_LEN, Payload, check_encoded, check_length, decode};
 use crate::response::Response;
 use crate::trace::CallSpan;
@@ -262,6 +262,7 @@ pub(crate) struct TypedMethod<Req, F, Fut> {
     make: F,
     slots: Vec<Slot<Req, Fut>>,
     free: Vec<u32>,
+    boxes: FutureBoxes<Fut>,
 }
 
 /// What a handler is made from.
@@ -276,16 +277,40 @@ struct Slot<Req, Fut> {
     message: Option<Req>,
     context: Option<CallContext>,
     cell: Option<Arc<CallCell>>,
-    /// Boxed once for the slot, not for each call. None in a slot that was not used yet, or is one of many that are free.
-    future: Option<Pin<Box<Option<Fut>>>>,
+    future: Option<FutureBox<Fut>>,
 }
 
-/// How many free slots of a method keep the box of their future: more than a connection has streams by default.
+/// The place of a call's future. It is empty while it waits for a call.
+pub(super) type FutureBox<Fut> = Pin<Box<Option<Fut>>>;
+
+/// How many boxes of a method wait for other calls: more than a connection has streams by default.
 const FREE_BOXES_MAX: usize = 2_048;
+
+/// The boxes that calls of a method have left for other ones.
+pub(super) struct FutureBoxes<Fut>(Vec<FutureBox<Fut>>);
+
+impl<Fut> FutureBoxes<Fut> {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn take(&mut self) -> FutureBox<Fut> {
+        self.0.pop().unwrap_or_else(|| Box::pin(None))
+    }
+
+    /// Drops the future in a box, and keeps the box for another call unless there are many.
+    pub(super) fn give(&mut self, mut future: FutureBox<Fut>) {
+        // Dropping is the user's code; a panic in it ends nothing else, since the call is over, and leaves the box empty too.
+        contained(|| future.set(None));
+        if self.0.len() < FREE_BOXES_MAX {
+            self.0.push(future);
+        }
+    }
+}
 
 impl<Req, F, Fut> TypedMethod<Req, F, Fut> {
     pub(crate) fn new(takes_one: bool, needs_cell: bool, make: F) -> Self {
-        Self { takes_one, needs_cell, make, slots: Vec::new(), free: Vec::new() }
+        Self { takes_one, needs_cell, make, slots: Vec::new(), free: Vec::new(), boxes: FutureBoxes::new() }
     }
 }
 
@@ -348,7 +373,7 @@ where
         };
         let context = slot.context.take().unwrap_or_default();
         let parts = Parts { message, context, cell: slot.cell.clone() };
-        let future = slot.future.get_or_insert_with(|| Box::pin(None));
+        let future = slot.future.get_or_insert_with(|| self.boxes.take());
         // Made where it stays: futures are large.
         caught(HANDLER, || future.set(Some((self.make)(parts))))
     }
@@ -374,18 +399,63 @@ where
 
     fn end(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
-        // Dropping is the user's code too; a panic in it ends nothing else, since the call is over.
-        let _ = caught(HANDLER, || {
-            entry.message = None;
-            if let Some(future) = &mut entry.future {
-                future.set(None);
-            }
-        });
-        if self.free.len() >= FREE_BOXES_MAX {
-            entry.future = None;
+        if let Some(message) = entry.message.take() {
+            // Of a call whose handler was not started. Dropping is the user's code too.
+            contained(|| drop(message));
+        }
+        if let Some(future) = entry.future.take() {
+            self.boxes.give(future);
         }
         entry.context = None;
         entry.cell = None;
         self.free.push(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+
+    use super::*;
+    use crate::payload::Raw;
+
+    #[test]
+    fn calls_share_the_boxes_of_their_futures_and_only_so_many_wait() {
+        type Done = Ready<Result<Response<Raw>, Status>>;
+        let make = |_: Parts<Raw>| -> Done { ready(Ok(Response::default())) };
+        let mut method = TypedMethod::new(false, false, make);
+        let many = FREE_BOXES_MAX + 100;
+        let slots: Vec<u32> = (0..many).map(|_| method.begin(CallContext::default(), None)).collect();
+        slots.iter().for_each(|&slot| method.start(slot).unwrap());
+        slots.iter().for_each(|&slot| method.end(slot));
+        assert_eq!(method.boxes.0.len(), FREE_BOXES_MAX, "those of all calls but a hundred");
+
+        // A call after that, in whatever slot, finds one.
+        let last = |method: &TypedMethod<_, _, Done>| method.boxes.0.last().map(|kept| &raw const **kept);
+        for _ in 0..3 {
+            let kept = last(&method);
+            let slot = method.begin(CallContext::default(), None);
+            method.start(slot).unwrap();
+            assert_eq!(method.boxes.0.len(), FREE_BOXES_MAX - 1);
+            method.end(slot);
+            assert_eq!((method.boxes.0.len(), last(&method)), (FREE_BOXES_MAX, kept), "and gives it back");
+        }
+    }
+
+    #[test]
+    fn a_box_serves_another_call_when_its_future_panics_as_it_is_dropped() {
+        struct Touchy;
+        impl Drop for Touchy {
+            fn drop(&mut self) {
+                panic!("it will not go");
+            }
+        }
+
+        let mut boxes = FutureBoxes::new();
+        let mut one = boxes.take();
+        one.set(Some(Touchy));
+        boxes.give(one);
+        assert_eq!(boxes.0.len(), 1);
+        assert!(boxes.take().is_none());
     }
 }
