@@ -78,7 +78,7 @@ impl ChannelState {
     /// Gives a call to the connection; it waits for one if there is none, or fails if there has been none for too long.
     pub(super) fn start(&mut self, core: &mut Core, pending: PendingCall) {
         if pending.is_held() {
-            self.held.push_back(pending);
+            self.held.push_back(pending, core.now());
             return self.arm(core);
         }
         let Some(pending) = self.start_on_ready(core, pending) else { return };
@@ -88,7 +88,7 @@ impl ChannelState {
         {
             return pending.end(ConnectError::from_status(self.spec.name(), failure).into());
         }
-        self.waiting.push_back(pending);
+        self.waiting.push_back(pending, core.now());
         if matches!(self.link, Link::Idle) {
             self.connect(core);
         }
@@ -159,12 +159,12 @@ impl ChannelState {
         }
         (self.failure, self.failures) = (None, 0);
         self.tell(ConnectivityState::Ready);
-        while let Some(pending) = self.waiting.pop_front() {
+        while let Some((pending, since)) = self.waiting.pop_front() {
             if let Err(RoofCommand::Client(Command::Start(pending))) =
                 core.command(key, RoofCommand::Client(Command::Start(pending)))
             {
                 // Its end is about to be told, and the calls get another connection then.
-                self.waiting.push_front(pending);
+                self.waiting.push_front(pending, since);
                 break;
             }
         }

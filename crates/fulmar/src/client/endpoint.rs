@@ -157,7 +157,7 @@ impl ClientEndpoint {
 
     /// Calls that this connection, which has ended, never began.
     pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = PendingCall> {
-        std::iter::from_fn(|| self.waiting.pop_front())
+        std::iter::from_fn(|| Some(self.waiting.pop_front()?.0))
     }
 
     fn start(&mut self, env: &mut Env<'_>, pending: PendingCall) {
@@ -166,16 +166,16 @@ impl ClientEndpoint {
         } else if pending.is_probe() && self.is_ready() {
             pending.end(Status::default());
         } else if self.ready_by.is_some() || !self.waiting.is_empty() {
-            self.wait(pending);
+            self.wait(pending, env.now);
         } else if let Err(pending) = self.start_now(env, pending) {
-            self.wait(pending);
+            self.wait(pending, env.now);
         }
     }
 
-    fn wait(&mut self, pending: PendingCall) {
+    fn wait(&mut self, pending: PendingCall, now: Instant) {
         let handle = &self.handle;
         self.waiting.hear_with(|| Some(handle.as_ref()?.waker(QUEUE)));
-        self.waiting.push_back(pending);
+        self.waiting.push_back(pending, now);
     }
 
     /// Begins a call. Gives it back when it must wait for a stream.
@@ -466,16 +466,16 @@ impl ClientEndpoint {
         if self.ready_by.is_some() {
             return;
         }
-        while let Some(pending) = self.waiting.pop_front() {
+        while let Some((pending, since)) = self.waiting.pop_front() {
             if let Err(pending) = self.start_now(env, pending) {
-                self.waiting.push_front(pending);
+                self.waiting.push_front(pending, since);
                 return;
             }
         }
     }
 
     fn give_waiting_back(&mut self) {
-        while let Some(pending) = self.waiting.pop_front() {
+        while let Some((pending, _)) = self.waiting.pop_front() {
             self.not_processed.give_back(self.spec.id, pending);
         }
     }

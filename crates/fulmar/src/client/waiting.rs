@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fulmar_base::{DeadlineHeap, DeadlineKey, Instant, Key, Slab};
 use fulmar_grpc::Status;
-use fulmar_reactor::clock;
 
 use super::PendingCall;
 use crate::call::QueuePlace;
@@ -109,7 +108,7 @@ impl WaitingCalls {
     }
 
     /// Appends a call; ends it with `RESOURCE_EXHAUSTED` where too many wait already. One that was given up does not get in.
-    pub(crate) fn push_back(&mut self, pending: PendingCall) {
+    pub(crate) fn push_back(&mut self, pending: PendingCall, now: Instant) {
         let calls_max = self.calls_max;
         let queue = self.queue();
         if queue.slots.len() >= calls_max {
@@ -121,26 +120,26 @@ impl WaitingCalls {
                 queue.slots.len()
             )));
         }
-        if let Some(key) = queue.insert(pending) {
+        if let Some(key) = queue.insert(pending, now) {
             queue.order.push_back(key);
         }
     }
 
-    /// Puts back a call that was taken, as the next to be taken.
-    pub(crate) fn push_front(&mut self, pending: PendingCall) {
+    /// Puts back a call that was taken, as the next to be taken. It waits since when it did.
+    pub(crate) fn push_front(&mut self, pending: PendingCall, since: Instant) {
         let queue = self.queue();
-        if let Some(key) = queue.insert(pending) {
+        if let Some(key) = queue.insert(pending, since) {
             queue.order.push_front(key);
         }
     }
 
-    /// Takes the call that has waited longest.
-    pub(crate) fn pop_front(&mut self) -> Option<PendingCall> {
+    /// Takes the call that has waited longest, and tells since when.
+    pub(crate) fn pop_front(&mut self) -> Option<(PendingCall, Instant)> {
         let queue = self.queue.as_mut()?;
         loop {
             let key = queue.order.pop_front()?;
-            if let Some(pending) = queue.remove(key) {
-                return Some(pending);
+            if let Some(popped) = queue.remove(key) {
+                return Some(popped);
             }
         }
     }
@@ -154,8 +153,7 @@ impl WaitingCalls {
     pub(crate) fn expire(&mut self, now: Instant, why: impl Fn(Duration) -> String) {
         let Some(queue) = &mut self.queue else { return };
         while let Some(key) = queue.deadlines.pop_expired(now) {
-            let since = queue.slots.get(key).map_or(now, |waiting| waiting.since);
-            if let Some(pending) = queue.remove(key) {
+            if let Some((pending, since)) = queue.remove(key) {
                 pending.end(Status::deadline_exceeded(why(now.saturating_duration_since(since))));
             }
         }
@@ -168,7 +166,7 @@ impl WaitingCalls {
         let is_wanted =
             |key: &Key<Waiting>| queue.slots.get(*key).is_some_and(|waiting| wanted(&waiting.pending));
         let keys: Vec<_> = queue.order.iter().copied().filter(is_wanted).collect();
-        let taken = keys.into_iter().filter_map(|key| queue.remove(key)).collect();
+        let taken = keys.into_iter().filter_map(|key| Some(queue.remove(key)?.0)).collect();
         queue.compact();
         taken
     }
@@ -208,7 +206,7 @@ impl Queue {
     }
 
     /// Gives a call its place; `None`, and the call dropped, where it was given up.
-    fn insert(&mut self, pending: PendingCall) -> Option<Key<Waiting>> {
+    fn insert(&mut self, pending: PendingCall, since: Instant) -> Option<Key<Waiting>> {
         let cell = pending.cell().clone();
         let mut state = cell.lock();
         if state.cancelled {
@@ -216,7 +214,6 @@ impl Queue {
             return None;
         }
         let deadlines = &mut self.deadlines;
-        let since = clock();
         let key = self.slots.insert_with(|key| Waiting {
             pending,
             since,
@@ -226,13 +223,13 @@ impl Queue {
         Some(key)
     }
 
-    fn remove(&mut self, key: Key<Waiting>) -> Option<PendingCall> {
-        let Waiting { pending, deadline, since: _ } = self.slots.remove(key)?;
+    fn remove(&mut self, key: Key<Waiting>) -> Option<(PendingCall, Instant)> {
+        let Waiting { pending, since, deadline } = self.slots.remove(key)?;
         pending.cell().lock().queue_place = None;
         if let Some(deadline) = deadline {
             self.deadlines.remove(deadline);
         }
-        Some(pending)
+        Some((pending, since))
     }
 
     /// Forgets the keys of calls that have left, once they are in the majority.
@@ -260,6 +257,12 @@ mod tests {
         (cell.clone(), PendingCall::call(cell))
     }
 
+    const NOW: Instant = Instant::ZERO;
+
+    fn pop(waiting: &mut WaitingCalls) -> PendingCall {
+        waiting.pop_front().expect("a call waits").0
+    }
+
     fn queue(waiting: &WaitingCalls) -> &Queue {
         waiting.queue.as_deref().expect("something has waited")
     }
@@ -274,15 +277,15 @@ mod tests {
         let cells: Vec<_> = (0..3)
             .map(|_| {
                 let (cell, pending) = call(None);
-                waiting.push_back(pending);
+                waiting.push_back(pending, NOW);
                 cell
             })
             .collect();
-        let first = waiting.pop_front().unwrap();
+        let first = pop(&mut waiting);
         assert!(Arc::ptr_eq(first.cell(), &cells[0]));
-        waiting.push_front(first);
+        waiting.push_front(first, NOW);
         for cell in &cells {
-            assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), cell));
+            assert!(Arc::ptr_eq(&pop(&mut waiting).take(), cell));
         }
         assert!(waiting.pop_front().is_none() && waiting.is_empty());
     }
@@ -294,7 +297,7 @@ mod tests {
             .into_iter()
             .map(|deadline| {
                 let (cell, pending) = call(deadline);
-                waiting.push_back(pending);
+                waiting.push_back(pending, NOW);
                 cell
             })
             .collect();
@@ -304,9 +307,22 @@ mod tests {
         assert_eq!(codes, [None, None, Some(Code::DeadlineExceeded), Some(Code::DeadlineExceeded)]);
         assert_eq!(waiting.next_deadline(), Some(Instant::from_nanos(30)));
         for cell in &cells[..2] {
-            assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), cell));
+            assert!(Arc::ptr_eq(&pop(&mut waiting).take(), cell));
         }
         assert_eq!((waiting.next_deadline(), waiting.pop_front().is_none()), (None, true));
+    }
+
+    #[test]
+    fn a_call_that_is_put_back_has_waited_since_it_came() {
+        let mut waiting = WaitingCalls::new(10, None);
+        let (cell, pending) = call(Some(50));
+        waiting.push_back(pending, Instant::from_nanos(10));
+        for _ in 0..2 {
+            let (pending, since) = waiting.pop_front().unwrap();
+            waiting.push_front(pending, since);
+        }
+        waiting.expire(Instant::from_nanos(50), |waited| format!("{} ns", waited.as_nanos()));
+        assert_eq!(cell.lock().status.as_ref().map(Status::message), Some("40 ns"));
     }
 
     #[test]
@@ -315,7 +331,7 @@ mod tests {
         let cells: Vec<_> = (0..3)
             .map(|_| {
                 let (cell, pending) = call(None);
-                waiting.push_back(pending);
+                waiting.push_back(pending, NOW);
                 cell
             })
             .collect();
@@ -337,7 +353,7 @@ mod tests {
         let mut cells: VecDeque<_> = (0..100)
             .map(|_| {
                 let (cell, pending) = call(Some(1_000));
-                waiting.push_back(pending);
+                waiting.push_back(pending, NOW);
                 cell
             })
             .collect();
@@ -350,12 +366,12 @@ mod tests {
             assert_eq!(Arc::strong_count(&cell), 1, "the queue has let go");
             assert_eq!((waiting.counts().waiting_calls, queue(&waiting).deadlines.len()), (99, 99));
             let (cell, pending) = call(Some(1_000));
-            waiting.push_back(pending);
+            waiting.push_back(pending, NOW);
             cells.push_back(cell);
         }
         assert!(queue(&waiting).order.len() <= 2 * 100 + STALE_KEYS_MIN);
         for cell in cells {
-            assert!(Arc::ptr_eq(waiting.pop_front().unwrap().cell(), &cell));
+            assert!(Arc::ptr_eq(pop(&mut waiting).cell(), &cell));
         }
         assert_eq!(queue(&waiting).deadlines.len(), 0);
     }
@@ -364,15 +380,15 @@ mod tests {
     fn calls_that_were_given_up_make_place_where_nobody_is_told_of_them() {
         let mut waiting = WaitingCalls::new(100, None);
         let (kept, pending) = call(None);
-        waiting.push_back(pending);
+        waiting.push_back(pending, NOW);
         for _ in 0..10_000 {
             let (cell, pending) = call(Some(1_000));
-            waiting.push_back(pending);
+            waiting.push_back(pending, NOW);
             cell.abandon();
             assert_eq!(code(&cell), Some(Code::Cancelled), "and not refused for the limit");
         }
         assert!(queue(&waiting).slots.len() <= 100 && queue(&waiting).order.len() <= 200 + STALE_KEYS_MIN);
-        assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &kept));
+        assert!(Arc::ptr_eq(&pop(&mut waiting).take(), &kept));
     }
 
     #[test]
@@ -380,18 +396,18 @@ mod tests {
         let mut waiting = WaitingCalls::new(10, None);
         let (cell, pending) = call(Some(5));
         cell.abandon();
-        waiting.push_back(pending);
+        waiting.push_back(pending, NOW);
         assert!(waiting.is_empty() && queue(&waiting).order.is_empty() && waiting.next_deadline().is_none());
 
         let (first, pending) = call(None);
-        waiting.push_back(pending);
-        let taken = waiting.pop_front().unwrap();
+        waiting.push_back(pending, NOW);
+        let taken = pop(&mut waiting);
         let (second, pending) = call(None);
-        waiting.push_back(pending);
+        waiting.push_back(pending, NOW);
         first.abandon();
         drop(taken);
         waiting.let_leave();
-        assert!(Arc::ptr_eq(&waiting.pop_front().unwrap().take(), &second), "in the same slot");
+        assert!(Arc::ptr_eq(&pop(&mut waiting).take(), &second), "in the same slot");
     }
 
     #[test]
@@ -399,13 +415,13 @@ mod tests {
         let mut waiting = WaitingCalls::new(10, None);
         assert!(waiting.is_empty() && waiting.pop_front().is_none() && waiting.queue.is_none());
         let (_cell, pending) = call(None);
-        waiting.push_back(pending);
+        waiting.push_back(pending, NOW);
         waiting.rest();
         assert!(!waiting.is_empty() && waiting.pop_front().is_some());
         waiting.rest();
         assert!(waiting.queue.is_none());
         let (cell, pending) = call(Some(5));
-        waiting.push_back(pending);
+        waiting.push_back(pending, NOW);
         waiting.expire(Instant::from_nanos(5), |_| String::new());
         assert_eq!(code(&cell), Some(Code::DeadlineExceeded));
         waiting.shrink();
