@@ -62,7 +62,7 @@ pub(crate) struct Seat {
 enum Stage {
     /// Running, or about to.
     Open,
-    /// Shutting down, with the time at which what is left is cut off.
+    /// Shutting down, with the time that what is left has before it is cut off.
     Closing { grace: Duration },
 }
 
@@ -284,8 +284,8 @@ impl ServerSlots {
     }
 }
 
-/// A connection on its way to, or on, a reactor.
 impl Seat {
+    /// Counts a connection that is on its way to the reactor; the reactor counts it out when it ends.
     pub(crate) fn count(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }

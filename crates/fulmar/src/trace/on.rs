@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt::Display;
 use std::sync::Mutex;
+use std::thread::LocalKey;
 use std::time::Duration;
 
 use fulmar_base::Instant;
@@ -19,8 +20,8 @@ const SPARE_MAX: usize = 4_096;
 /// A handler's poll that takes longer is told of: meanwhile its reactor does nothing else.
 const SLOW_POLL: Duration = Duration::from_millis(10);
 
-/// How long a thread is silent about slow polls once it has told of one.
-const SLOW_POLL_SILENCE: Duration = Duration::from_secs(1);
+/// How long a thread is silent about slow polls, or about what it cannot accept, once it has told of one.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// The span of one call; empty where no subscriber wants any. It ends once: with the code that it is told, or when it is dropped.
 #[derive(Debug, Default)]
@@ -209,15 +210,25 @@ impl Polling {
 
 thread_local! {
     /// When this thread may tell of a slow poll again.
-    static SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
+    static SLOW_SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
+    /// When this thread may tell again that it cannot accept.
+    static ACCEPT_SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
+}
+
+/// Whether this thread may tell of something again; if so, it is silent about it for a while.
+fn may_tell(silent_until: &'static LocalKey<Cell<Instant>>, now: Instant) -> bool {
+    let may = silent_until.get() <= now;
+    if may {
+        silent_until.set(now + SILENCE);
+    }
+    may
 }
 
 #[cold]
 fn tell_slow(path: Option<&str>, began: Instant, now: Instant) {
-    if SILENT_UNTIL.get() > now {
+    if !may_tell(&SLOW_SILENT_UNTIL, now) {
         return;
     }
-    SILENT_UNTIL.set(now + SLOW_POLL_SILENCE);
     let took = now.saturating_duration_since(began);
     tracing::warn!(
         target: "fulmar::reactor",
@@ -232,17 +243,11 @@ pub(crate) fn accepted(peer: impl Display) {
     tracing::debug!(target: "fulmar::connection", side = "server", peer = %peer, "accepted");
 }
 
-thread_local! {
-    /// When this thread may tell again that it cannot accept.
-    static ACCEPT_SILENT_UNTIL: Cell<Instant> = const { Cell::new(Instant::ZERO) };
-}
-
 /// A server cannot accept the connections that wait. Told once a second.
 pub(crate) fn accept_failed(error: &std::io::Error, connections: usize, now: Instant) {
-    if ACCEPT_SILENT_UNTIL.get() > now {
+    if !may_tell(&ACCEPT_SILENT_UNTIL, now) {
         return;
     }
-    ACCEPT_SILENT_UNTIL.set(now + SLOW_POLL_SILENCE);
     tracing::warn!(
         target: "fulmar::connection",
         side = "server",
