@@ -1,12 +1,13 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::TlsError;
-use crate::identity::{Identity, certificates};
+use crate::identity::{certificates, certified_key};
 use crate::provider::{ALPN_HTTP2, provider};
 use crate::server::check_protocols;
 use crate::session::{HANDSHAKE_TIMEOUT, Limit, TlsSession};
@@ -16,12 +17,19 @@ use crate::session::{HANDSHAKE_TIMEOUT, Limit, TlsSession};
 /// Sessions are resumed: a second connection to the same server costs less than the first.
 #[derive(Clone)]
 pub struct ClientTls {
-    rustls: Arc<ClientConfig>,
-    /// What the client shows of itself, if anything.
-    identity: Option<Arc<Identity>>,
+    rustls: Rustls,
     server_name: Option<ServerName<'static>>,
     handshake_timeout: Duration,
     assumes_http2: bool,
+}
+
+/// What `rustls` is to do in the connections that begin.
+#[derive(Clone)]
+enum Rustls {
+    Fixed(Arc<ClientConfig>),
+    /// It shows a certificate that can be replaced, and each certificate has a configuration of its own: `rustls` resumes a session, in
+    /// which the server knows the client by the certificate of back then, wherever the resolver of certificates is the same `Arc`.
+    Identified(Arc<RwLock<Arc<ClientConfig>>>),
 }
 
 impl ClientTls {
@@ -71,8 +79,7 @@ impl ClientTls {
         }
         check_protocols(&config.alpn_protocols)?;
         Ok(Self {
-            rustls: config,
-            identity: None,
+            rustls: Rustls::Fixed(config),
             server_name: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             assumes_http2: false,
@@ -89,15 +96,14 @@ impl ClientTls {
         certificates_pem: impl AsRef<[u8]>,
         key_pem: impl AsRef<[u8]>,
     ) -> Result<Self, TlsError> {
-        let identity =
-            Arc::new(Identity::from_pem(certificates_pem.as_ref(), key_pem.as_ref(), &provider())?);
-        Arc::make_mut(&mut self.rustls).client_auth_cert_resolver = identity.clone();
-        self.identity = Some(identity);
+        let config = showing(&self.rustls.current(), certificates_pem.as_ref(), key_pem.as_ref())?;
+        self.rustls = Rustls::Identified(Arc::new(RwLock::new(config)));
         Ok(self)
     }
 
     /// Shows another certificate from here on, on this configuration, its clones, and the channels that have them. Connections that
-    /// are open stay as they are. From any thread; it never waits for a handshake.
+    /// are open stay as they are, and their sessions are not resumed: whoever is connected to later sees the new certificate. From any
+    /// thread; it never waits for a handshake.
     ///
     /// # Errors
     /// As [`identity_pem`](Self::identity_pem), and the old certificate stays; or none was given that way.
@@ -106,10 +112,12 @@ impl ClientTls {
         certificates_pem: impl AsRef<[u8]>,
         key_pem: impl AsRef<[u8]>,
     ) -> Result<(), TlsError> {
-        match &self.identity {
-            Some(identity) => identity.reload(certificates_pem.as_ref(), key_pem.as_ref(), &provider()),
-            None => Err(TlsError::new("there is no certificate to replace: none was given by identity_pem")),
-        }
+        let Rustls::Identified(config) = &self.rustls else {
+            return Err(TlsError::new("there is no certificate to replace: none was given by identity_pem"));
+        };
+        let next = showing(&self.rustls.current(), certificates_pem.as_ref(), key_pem.as_ref())?;
+        *config.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
     /// Asks for the certificate of `name`, a DNS name or an IP address, whatever the endpoint is called. A DNS name is told to the
@@ -150,7 +158,7 @@ impl ClientTls {
     #[must_use]
     pub fn session(&self, name: &TlsName) -> TlsSession {
         let limit = Limit::After(self.handshake_timeout);
-        TlsSession::client(self.rustls.clone(), name.0.clone(), limit, self.assumes_http2)
+        TlsSession::client(self.rustls.current(), name.0.clone(), limit, self.assumes_http2)
     }
 
     fn with_roots(roots: RootCertStore) -> Result<Self, TlsError> {
@@ -163,6 +171,15 @@ impl ClientTls {
     }
 }
 
+impl Rustls {
+    fn current(&self) -> Arc<ClientConfig> {
+        match self {
+            Self::Fixed(config) => config.clone(),
+            Self::Identified(config) => config.read().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
 /// What a server's certificate can bear: a DNS name or an IP address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsName(ServerName<'static>);
@@ -171,6 +188,18 @@ impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientTls").field("server_name", &self.server_name).finish_non_exhaustive()
     }
+}
+
+/// `config` with another certificate to show.
+fn showing(
+    config: &ClientConfig,
+    certificates_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut config = config.clone();
+    config.client_auth_cert_resolver =
+        Arc::new(SingleCertAndKey::from(certified_key(certificates_pem, key_pem)?));
+    Ok(Arc::new(config))
 }
 
 /// The certificate authorities in a PEM text.

@@ -1,61 +1,36 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use rustls::SignatureScheme;
-use rustls::client::ResolvesClientCert;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::error::TlsError;
+use crate::provider::provider;
 
-/// A certificate chain and its private key, which may be replaced at any time: handshakes that begin later show the new one.
+/// A server's certificate chain and its private key, which may be replaced at any time: handshakes that begin later show the new one.
 #[derive(Debug)]
 pub(crate) struct Identity {
     current: RwLock<Arc<CertifiedKey>>,
 }
 
 impl Identity {
-    pub(crate) fn from_pem(
-        certificates_pem: &[u8],
-        key_pem: &[u8],
-        provider: &CryptoProvider,
-    ) -> Result<Self, TlsError> {
-        Ok(Self { current: RwLock::new(certified_key(certificates_pem, key_pem, provider)?) })
+    pub(crate) fn from_pem(certificates_pem: &[u8], key_pem: &[u8]) -> Result<Self, TlsError> {
+        Ok(Self { current: RwLock::new(Arc::new(certified_key(certificates_pem, key_pem)?)) })
     }
 
     /// Replaces the certificate and the key, or leaves both as they are.
-    pub(crate) fn reload(
-        &self,
-        certificates_pem: &[u8],
-        key_pem: &[u8],
-        provider: &CryptoProvider,
-    ) -> Result<(), TlsError> {
-        let next = certified_key(certificates_pem, key_pem, provider)?;
+    pub(crate) fn reload(&self, certificates_pem: &[u8], key_pem: &[u8]) -> Result<(), TlsError> {
+        let next = Arc::new(certified_key(certificates_pem, key_pem)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
-    }
-
-    fn current(&self) -> Arc<CertifiedKey> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl ResolvesServerCert for Identity {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
-    }
-}
-
-impl ResolvesClientCert for Identity {
-    fn resolve(&self, _issuers: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
-    }
-
-    fn has_certs(&self) -> bool {
-        true
+        Some(self.current.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
@@ -110,15 +85,11 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, T
     Ok(certificates)
 }
 
-fn certified_key(
-    certificates_pem: &[u8],
-    key_pem: &[u8],
-    provider: &CryptoProvider,
-) -> Result<Arc<CertifiedKey>, TlsError> {
+/// A certificate chain and the private key that it goes with.
+pub(crate) fn certified_key(certificates_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(certificates_pem)?;
     let key = PrivateKeyDer::from_pem_slice(key_pem)
         .map_err(|error| TlsError::new(format!("no private key can be read from the PEM text: {error}")))?;
-    let certified = CertifiedKey::from_der(chain, key, provider)
-        .map_err(|error| TlsError::new(format!("the certificate and key do not serve: {error}")))?;
-    Ok(Arc::new(certified))
+    CertifiedKey::from_der(chain, key, &provider())
+        .map_err(|error| TlsError::new(format!("the certificate and key do not serve: {error}")))
 }

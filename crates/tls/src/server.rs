@@ -32,7 +32,7 @@ impl ServerTls {
     /// # Errors
     /// One of the texts holds no readable certificate or key, or the key is not the certificate's.
     pub fn from_pem(certificates_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Result<Self, TlsError> {
-        let identity = Identity::from_pem(certificates_pem.as_ref(), key_pem.as_ref(), &provider())?;
+        let identity = Identity::from_pem(certificates_pem.as_ref(), key_pem.as_ref())?;
         Self::with_identity(Arc::new(identity), WebPkiClientVerifier::no_client_auth())
     }
 
@@ -111,7 +111,7 @@ impl ServerTls {
         key_pem: impl AsRef<[u8]>,
     ) -> Result<(), TlsError> {
         match &self.identity {
-            Some(identity) => identity.reload(certificates_pem.as_ref(), key_pem.as_ref(), &provider()),
+            Some(identity) => identity.reload(certificates_pem.as_ref(), key_pem.as_ref()),
             None => Err(TlsError::new(
                 "the certificate is in the rustls configuration that was handed in: \
                  give that a certificate resolver of your own, and change what it resolves to",

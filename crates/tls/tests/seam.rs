@@ -845,8 +845,7 @@ fn a_client_shows_its_certificate_to_a_server_that_requires_one() {
             assert_eq!(client.received(), b"hello\n");
             assert_eq!(certificates.chain().len(), shown);
             for certificate in certificates.chain() {
-                let pem = CertificateDer::from_pem_slice(certificate_pem.as_bytes());
-                assert_eq!(certificate.as_der(), pem.expect("it is a certificate").as_ref());
+                assert_eq!(certificate.as_der(), der(&certificate_pem));
             }
         }
     }
@@ -866,6 +865,76 @@ fn a_client_shows_its_certificate_to_a_server_that_requires_one() {
     let (mut client, mut server) = (client_end(&strange, "localhost"), server_end(&requiring));
     let closed = settle(&mut client, &mut server, usize::MAX).expect_err("the server refuses");
     assert!(closed.text.contains("not signed by an authority this server asks for"), "{closed}");
+}
+
+#[test]
+fn a_client_certificate_that_is_reloaded_is_the_one_servers_see_from_then_on() {
+    let authority = Authority::new();
+    let server = authority
+        .server("localhost")
+        .require_client_certificates(authority.issuer.pem())
+        .expect("an authority");
+    for versions in [TLS13, TLS12] {
+        let (old, old_key) = authority.issue("old");
+        let (new, new_key) = authority.issue("new");
+        let raw = raw_client_config(&authority, Some("h2"), versions);
+        let client = ClientTls::from_rustls(raw)
+            .and_then(|client| client.identity_pem(&old, &old_key))
+            .expect("the pair is one");
+        let sharing = client.clone();
+        assert_eq!(shown_by(&client, &server), (der(&old), false));
+        assert_eq!(shown_by(&sharing, &server), (der(&old), true), "clones share their sessions");
+
+        sharing.reload_identity(&new, &old_key).expect_err("they are no pair");
+        assert_eq!(shown_by(&client, &server), (der(&old), true), "what served goes on serving");
+
+        let reloading = client.clone();
+        let reloaded = new.clone();
+        std::thread::spawn(move || reloading.reload_identity(reloaded, new_key).expect("the pair is one"))
+            .join()
+            .expect("from any thread");
+        // A session that was resumed would have the server take the client for whom it was.
+        assert_eq!(shown_by(&client, &server), (der(&new), false));
+        assert_eq!(shown_by(&sharing, &server), (der(&new), true), "and is resumed from then on");
+    }
+    let (certificate, key) = authority.issue("a client");
+    let nobody = authority.client().reload_identity(certificate, key).expect_err("it shows nothing");
+    assert!(nobody.to_string().contains("identity_pem"), "{nobody}");
+}
+
+#[test]
+fn a_client_certificate_that_is_reloaded_leaves_configurations_made_before_it_was_given() {
+    let authority = Authority::new();
+    let server = authority
+        .server("localhost")
+        .require_client_certificates(authority.issuer.pem())
+        .expect("an authority");
+    let issued: Vec<_> = (0..3).map(|_| authority.issue("a client")).collect();
+    let identified = |base: ClientTls, (certificate, key): &(String, String)| {
+        base.identity_pem(certificate, key).expect("the pair is one")
+    };
+    let first = identified(authority.client(), &issued[0]);
+    let second = identified(first.clone(), &issued[1]);
+    second.reload_identity(&issued[2].0, &issued[2].1).expect("the pair is one");
+    assert_eq!(shown_by(&first, &server).0, der(&issued[0].0));
+    assert_eq!(shown_by(&second, &server).0, der(&issued[2].0));
+}
+
+/// The certificate that `server` sees of `client` in a connection, and whether the server has resumed a session.
+fn shown_by(client: &ClientTls, server: &ServerTls) -> (Vec<u8>, bool) {
+    let certificates = PeerCertificates::default();
+    let session = server.session().tell_certificates(certificates.clone());
+    let mut server = End::new(Tls::new(session, Lines { echoes: true, ..Lines::default() }));
+    let mut client = client_end(client, "localhost");
+    client.say("hello\n");
+    settle(&mut client, &mut server, usize::MAX).expect("both ends go on");
+    assert_eq!(client.received(), b"hello\n");
+    let [certificate] = certificates.chain() else { panic!("the chain is one certificate") };
+    (certificate.as_der().to_vec(), server.tls.is_resumed())
+}
+
+fn der(pem: &str) -> Vec<u8> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).expect("it is a certificate").to_vec()
 }
 
 #[test]

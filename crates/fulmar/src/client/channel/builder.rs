@@ -180,6 +180,11 @@ impl ChannelBuilder {
     /// Secures the connection as `tls` says. An endpoint that begins with `https://` is secured without this, too, and then trusts the
     /// certificate authorities that Mozilla trusts; one that begins with `http://` cannot be secured.
     ///
+    /// A clone of `tls` can show another certificate while the channel is in use ([`ClientTls::reload_identity`]): connections that
+    /// begin later show it, and the one that is open goes on with the old.
+    ///
+    /// [`ClientTls::reload_identity`]: crate::tls::ClientTls::reload_identity
+    ///
     /// ```no_run
     /// use fulmar::tls::ClientTls;
     ///
