@@ -6,10 +6,10 @@ use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::common::{missing_protocols, roots_of};
 use crate::error::TlsError;
-use crate::identity::{certificates, certified_key};
-use crate::provider::{ALPN_HTTP2, provider};
-use crate::server::check_protocols;
+use crate::identity::certified_key;
+use crate::provider::provider;
 use crate::session::{HANDSHAKE_TIMEOUT, Limit, TlsSession};
 
 /// How clients do TLS: whom they trust, what they show, and their patience. TLS 1.3 and 1.2. Clones share everything.
@@ -74,10 +74,9 @@ impl ClientTls {
     /// It names protocols, and `h2` is not among them.
     pub fn from_rustls(config: impl Into<Arc<ClientConfig>>) -> Result<Self, TlsError> {
         let mut config = config.into();
-        if config.alpn_protocols.is_empty() {
-            Arc::make_mut(&mut config).alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+        if let Some(protocols) = missing_protocols(&config.alpn_protocols)? {
+            Arc::make_mut(&mut config).alpn_protocols = protocols;
         }
-        check_protocols(&config.alpn_protocols)?;
         Ok(Self {
             rustls: Rustls::Fixed(config),
             server_name: None,
@@ -200,17 +199,6 @@ fn showing(
     config.client_auth_cert_resolver =
         Arc::new(SingleCertAndKey::from(certified_key(certificates_pem, key_pem)?));
     Ok(Arc::new(config))
-}
-
-/// The certificate authorities in a PEM text.
-pub(crate) fn roots_of(ca_pem: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca_pem)? {
-        roots.add(certificate).map_err(|error| {
-            TlsError::new(format!("a certificate cannot be a certificate authority: {error}"))
-        })?;
-    }
-    Ok(roots)
 }
 
 fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsError> {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod common;
 mod error;
 mod explain;
 mod identity;

@@ -11,9 +11,6 @@ use rustls::server::ProducesTickets;
 #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
 compile_error!("TLS needs cryptography: enable the feature `ring`, or `aws-lc-rs`");
 
-/// The only protocol we speak, as ALPN names it (RFC 9113 §3.2).
-pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
-
 /// Where the cryptography comes from. Named, so that two providers in one program do not make a default ambiguous.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(chosen::default_provider())

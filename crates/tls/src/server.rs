@@ -6,10 +6,10 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use crate::client::roots_of;
+use crate::common::{ALPN_HTTP2, missing_protocols, roots_of};
 use crate::error::TlsError;
 use crate::identity::Identity;
-use crate::provider::{ALPN_HTTP2, provider, ticketer};
+use crate::provider::{provider, ticketer};
 use crate::session::{HANDSHAKE_TIMEOUT, Limit, TlsSession};
 
 /// How servers do TLS: the certificate, whom they ask for one, and their patience. TLS 1.3 and 1.2. Clones share everything.
@@ -42,10 +42,9 @@ impl ServerTls {
     /// It names protocols, and `h2` is not among them; or it allows early data, which could be a call that is replayed.
     pub fn from_rustls(config: impl Into<Arc<ServerConfig>>) -> Result<Self, TlsError> {
         let mut config = config.into();
-        if config.alpn_protocols.is_empty() {
-            Arc::make_mut(&mut config).alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+        if let Some(protocols) = missing_protocols(&config.alpn_protocols)? {
+            Arc::make_mut(&mut config).alpn_protocols = protocols;
         }
-        check_protocols(&config.alpn_protocols)?;
         if config.max_early_data_size > 0 {
             // What comes before the handshake is complete can be replayed by anybody (RFC 8446 §8), and a call must not be.
             return Err(TlsError::new("the rustls configuration allows early data (max_early_data_size)"));
@@ -168,14 +167,6 @@ impl fmt::Debug for ServerTls {
             .field("handshake_timeout", &self.handshake_timeout)
             .finish_non_exhaustive()
     }
-}
-
-/// A configuration of the user's that would never agree with a peer is refused when it is made, and not in each handshake.
-pub(crate) fn check_protocols(alpn_protocols: &[Vec<u8>]) -> Result<(), TlsError> {
-    if alpn_protocols.iter().any(|protocol| protocol == ALPN_HTTP2) {
-        return Ok(());
-    }
-    Err(TlsError::new("the ALPN protocols of the rustls configuration do not have \"h2\", which gRPC needs"))
 }
 
 fn refused(error: impl fmt::Display) -> TlsError {

@@ -7,12 +7,14 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, CommonState, HandshakeKind, ServerConfig};
 
+use crate::common::ALPN_HTTP2;
 use crate::explain::{self, Side};
 use crate::identity::PeerCertificates;
-use crate::provider::ALPN_HTTP2;
 use crate::records::{self, Failure, Opened};
 
-/// How long a peer may take to complete the handshake: 10 s, ten times what the slowest of honest networks takes.
+/// How long a peer may take to complete the handshake, where nothing else is said: 10 s, as long as a server then waits for the preface
+/// and SETTINGS. A handshake is three flights: packets of each may be lost twice, and sent again after one second and then two (RFC 6298
+/// §2), before the time is up.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One end of a TLS connection that has not begun yet: what [`Tls`](crate::Tls) puts an endpoint behind.
