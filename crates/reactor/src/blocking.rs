@@ -276,7 +276,7 @@ mod sys {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    use socket2::{Domain, SockRef, Socket, Type};
+    use socket2::SockRef;
 
     use crate::address::UnixName;
     use crate::options::SocketOptions;
@@ -288,8 +288,7 @@ mod sys {
         options: &SocketOptions,
         timeout: Option<Duration>,
     ) -> io::Result<UnixStream> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        options.apply_buffers(&socket)?;
+        let socket = options.open_unix()?;
         // Linux bounds connecting by the timeout for sending (unix(7)); elsewhere a full queue refuses at once.
         socket.set_write_timeout(timeout)?;
         socket.connect(&socket_address(name)?).map_err(|error| match error.kind() {

@@ -17,7 +17,7 @@ use crate::current::{self, ReactorId};
 use crate::keys::{ConnectionHandle, ConnectionKey, ListenerKey, TimerKey};
 use crate::listener::{Listener, ListeningSocket};
 use crate::mailbox::{Inbox, Mail, Mailbox, TaskWaker};
-use crate::options::{Dial, SocketOptions};
+use crate::options::Dial;
 use crate::socket::{Socket, Stream, reason};
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
@@ -138,11 +138,7 @@ impl<T: Transport, L: Send + 'static> Core<T, L> {
     ) -> ConnectionKey {
         let deadline = timeout.map(|timeout| (self.now() + timeout, timeout));
         let Dial { address: peer, options } = to.into();
-        let stream = match options {
-            Some(options) => Stream::connect(&peer, options),
-            None => Stream::connect(&peer, &SocketOptions::default()),
-        };
-        match stream {
+        match Stream::connect(&peer, options) {
             Ok(stream) => self.insert(Link::Socket { stream, peer }, Phase::Connecting { deadline }, make),
             Err(error) => self.stillborn(make, connect_failed(&peer, &error)),
         }

@@ -151,8 +151,7 @@ mod unix {
     use crate::socket::sys::socket_address;
 
     pub(super) fn bind(name: &UnixName, options: &SocketOptions) -> io::Result<ListeningSocket> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        options.apply_buffers(&socket)?;
+        let socket = options.open_unix()?;
         let address = socket_address(name)?;
         match (socket.bind(&address), name) {
             (Err(error), UnixName::Path(path)) if error.kind() == io::ErrorKind::AddrInUse => {

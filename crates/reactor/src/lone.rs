@@ -7,7 +7,7 @@ use fulmar_base::{Closed, Env, Instant, Output, Pool, TaskId, Transport};
 use crate::address::Address;
 use crate::blocking::{BlockingSocket, BlockingStream};
 use crate::clock;
-use crate::options::{Dial, SocketOptions};
+use crate::options::Dial;
 use crate::socket::{Socket, reason};
 
 /// How much one read may bring.
@@ -54,10 +54,7 @@ impl<T: Transport> Lone<T> {
         make: impl FnOnce() -> T,
     ) -> io::Result<Self> {
         let Dial { address, options } = to.into();
-        let stream = match options {
-            Some(options) => BlockingStream::connect(&address, options, timeout),
-            None => BlockingStream::connect(&address, &SocketOptions::default(), timeout),
-        };
+        let stream = BlockingStream::connect(&address, options, timeout);
         stream.and_then(|stream| Self::new(stream, address.clone(), make)).map_err(|error| {
             let text = match timeout {
                 Some(timeout) if error.kind() == io::ErrorKind::TimedOut => {

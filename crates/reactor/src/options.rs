@@ -8,8 +8,9 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 /// What the operating system is asked to do with sockets. The defaults ask for nothing: the system's own settings hold, besides
 /// Nagle's algorithm, which is always off.
 ///
-/// What a system does not have is an error where the socket is opened, never ignored; so is what it does not permit. Of Unix domain
-/// sockets only the sizes of buffers and the backlog can be set; the rest is not looked at there.
+/// What a system does not have is an error where the socket is opened, and so is what it does not permit. Not looked at are the
+/// [user timeout](Self::user_timeout) where there is none, because connections are found dead by other means there, and of Unix domain
+/// sockets all but the sizes of buffers and the backlog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
     /// How many bytes the system buffers that were written and have not left (`SO_SNDBUF`). Linux doubles it, for its own needs, up
@@ -63,18 +64,18 @@ impl SocketKeepalive {
 #[derive(Clone, Debug)]
 pub struct Dial<'o> {
     pub(crate) address: Address,
-    pub(crate) options: Option<&'o SocketOptions>,
+    pub(crate) options: &'o SocketOptions,
 }
 
 impl<A: Into<Address>> From<A> for Dial<'_> {
     fn from(address: A) -> Self {
-        Self { address: address.into(), options: None }
+        Self { address: address.into(), options: &UNSET }
     }
 }
 
 impl<'o, A: Into<Address>> From<(A, &'o SocketOptions)> for Dial<'o> {
     fn from((address, options): (A, &'o SocketOptions)) -> Self {
-        Self { address: address.into(), options: Some(options) }
+        Self { address: address.into(), options }
     }
 }
 
@@ -87,6 +88,14 @@ impl SocketOptions {
         if let Some(device) = &self.device {
             sys::bind_device(&socket, device)?;
         }
+        Ok(socket)
+    }
+
+    /// A Unix domain socket for connections, or for a listener.
+    #[cfg(unix)]
+    pub(crate) fn open_unix(&self) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        self.apply_buffers(&socket)?;
         Ok(socket)
     }
 
@@ -106,7 +115,7 @@ impl SocketOptions {
     /// Sets what can be set on a connection that is open already.
     pub(crate) fn apply_open(&self, socket: &SockRef<'_>) -> io::Result<()> {
         // Nothing is asked for as a rule, and then nothing is asked.
-        if *self == Self::default() {
+        if *self == UNSET {
             return Ok(());
         }
         match socket.local_addr()?.domain() {
@@ -115,7 +124,7 @@ impl SocketOptions {
         }
     }
 
-    pub(crate) fn apply_buffers(&self, socket: &Socket) -> io::Result<()> {
+    fn apply_buffers(&self, socket: &Socket) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             socket.set_send_buffer_size(bytes)?;
         }
@@ -128,14 +137,8 @@ impl SocketOptions {
     fn apply_tcp(&self, socket: &Socket, domain: Domain) -> io::Result<()> {
         self.apply_buffers(socket)?;
         if let Some(keepalive) = &self.keepalive {
-            let mut asked = TcpKeepalive::new().with_time(keepalive.time);
-            if let Some(interval) = keepalive.interval {
-                asked = sys::with_interval(asked, interval)?;
-            }
-            if let Some(retries) = keepalive.retries {
-                asked = sys::with_retries(asked, retries)?;
-            }
-            socket.set_tcp_keepalive(&asked)?;
+            let asked = TcpKeepalive::new().with_time(keepalive.time);
+            socket.set_tcp_keepalive(&sys::with_probes(asked, keepalive)?)?;
         }
         if let Some(timeout) = self.user_timeout {
             sys::set_user_timeout(socket, timeout)?;
@@ -149,20 +152,23 @@ impl SocketOptions {
 
 impl Default for SocketOptions {
     fn default() -> Self {
-        Self {
-            send_buffer_bytes: None,
-            receive_buffer_bytes: None,
-            keepalive: None,
-            backlog: 4096,
-            reuse_port: false,
-            only_v6: None,
-            device: None,
-            local_address: None,
-            type_of_service: None,
-            user_timeout: None,
-        }
+        UNSET.clone()
     }
 }
+
+/// The defaults.
+static UNSET: SocketOptions = SocketOptions {
+    send_buffer_bytes: None,
+    receive_buffer_bytes: None,
+    keepalive: None,
+    backlog: 4096,
+    reuse_port: false,
+    only_v6: None,
+    device: None,
+    local_address: None,
+    type_of_service: None,
+    user_timeout: None,
+};
 
 /// What not all systems have.
 pub(crate) mod sys {
@@ -170,6 +176,8 @@ pub(crate) mod sys {
     use std::time::Duration;
 
     use socket2::{Domain, Socket, TcpKeepalive};
+
+    use super::SocketKeepalive;
 
     #[allow(dead_code, reason = "some systems have everything")]
     fn unsupported<R>(what: &str) -> io::Result<R> {
@@ -238,7 +246,9 @@ pub(crate) mod sys {
         }
     }
 
-    pub(super) fn with_interval(asked: TcpKeepalive, interval: Duration) -> io::Result<TcpKeepalive> {
+    /// What `keepalive` says of the probes after the first.
+    pub(super) fn with_probes(asked: TcpKeepalive, keepalive: &SocketKeepalive) -> io::Result<TcpKeepalive> {
+        let SocketKeepalive { interval, retries, .. } = *keepalive;
         #[cfg(any(
             target_os = "linux",
             target_os = "android",
@@ -247,31 +257,16 @@ pub(crate) mod sys {
             target_os = "netbsd",
             windows
         ))]
-        return Ok(asked.with_interval(interval));
-        #[cfg(not(any(
-            target_os = "linux",
-            target_os = "android",
-            target_vendor = "apple",
-            target_os = "freebsd",
-            target_os = "netbsd",
-            windows
-        )))]
         {
-            let _ = (asked, interval);
-            unsupported("interval between the probes of TCP")
+            let mut asked = asked;
+            if let Some(interval) = interval {
+                asked = asked.with_interval(interval);
+            }
+            if let Some(retries) = retries {
+                asked = asked.with_retries(retries);
+            }
+            Ok(asked)
         }
-    }
-
-    pub(super) fn with_retries(asked: TcpKeepalive, retries: u32) -> io::Result<TcpKeepalive> {
-        #[cfg(any(
-            target_os = "linux",
-            target_os = "android",
-            target_vendor = "apple",
-            target_os = "freebsd",
-            target_os = "netbsd",
-            windows
-        ))]
-        return Ok(asked.with_retries(retries));
         #[cfg(not(any(
             target_os = "linux",
             target_os = "android",
@@ -280,9 +275,9 @@ pub(crate) mod sys {
             target_os = "netbsd",
             windows
         )))]
-        {
-            let _ = (asked, retries);
-            unsupported("number of the probes of TCP")
+        match (interval, retries) {
+            (None, None) => Ok(asked),
+            _ => unsupported("interval between the probes of TCP, and no number of them"),
         }
     }
 }
@@ -292,6 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn what_is_asked_of_a_socket_is_set() {
         let options = SocketOptions {
             send_buffer_bytes: Some(100_000),
@@ -317,9 +313,8 @@ mod tests {
             assert_eq!(socket.tcp_keepalive_time().expect("it is open"), Duration::from_secs(70));
             assert_eq!(socket.tcp_keepalive_interval().expect("it is open"), Duration::from_secs(7));
             assert_eq!(socket.tcp_keepalive_retries().expect("it is open"), 3);
-            if address.is_ipv4() {
-                assert_eq!(socket.tos_v4().expect("it is open"), 0x68);
-            }
+            let class = if address.is_ipv4() { socket.tos_v4() } else { socket.tclass_v6() };
+            assert_eq!(class.expect("it is open"), 0x68, "{address}");
         }
     }
 

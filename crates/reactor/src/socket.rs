@@ -284,7 +284,7 @@ pub(crate) mod sys {
     use std::os::unix::ffi::OsStrExt;
 
     use mio::net::UnixStream;
-    use socket2::{Domain, SockAddr, Socket, Type};
+    use socket2::SockAddr;
 
     use super::UnixCredentials;
     use crate::address::UnixName;
@@ -293,8 +293,7 @@ pub(crate) mod sys {
     /// Connects without waiting: at once, or not at all.
     pub(super) fn connect(name: &UnixName, options: &SocketOptions) -> io::Result<UnixStream> {
         let address = socket_address(name)?;
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        options.apply_buffers(&socket)?;
+        let socket = options.open_unix()?;
         socket.set_nonblocking(true)?;
         socket.connect(&address)?;
         Ok(UnixStream::from(OwnedFd::from(socket)))
