@@ -28,12 +28,16 @@ fn a_subscriber_hears_of_every_call_and_every_message_of_both_sides_and_off_is_s
         let before = trace::told();
         let measurement = peers::measure(&cell, PHASES, None).expect("the cell is offered");
         let after = trace::told();
+        assert!(measurement.iterations > 0, "{cell}");
         let (spans, events) = (after.spans - before.spans, after.events - before.events);
         if cell.trace {
             assert!(
                 spans >= 2 * measurement.iterations && events >= 2 * spans,
                 "{spans} spans, {events} events"
             );
+            assert_eq!(after.closed - before.closed, spans, "both ends are gone, and their calls with them");
+        } else {
+            assert_eq!(after, before, "the subscriber is off");
         }
     }
     let options = Options { peers: vec![Peer::Tonic, Peer::H2, Peer::Floor], traces: vec![true], ..options };
