@@ -87,6 +87,19 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// A caller of Fulmar's that makes unary calls of one byte over TCP, both ends on one thread: what other cells differ from.
+    pub const BASE: Self = Self {
+        peer: Peer::Fulmar,
+        client: Client::Async,
+        threads: Threads::One,
+        kind: Kind::Unary,
+        payload_bytes: 1,
+        transport: Transport::Tcp,
+        trace: false,
+        cores: None,
+        callers: 1,
+    };
+
     /// Whether the peers' cells of this kind belong side by side: all is equal but the peer.
     pub fn is_comparable(&self, other: &Self) -> bool {
         Self { peer: other.peer, ..*self } == *other
@@ -114,6 +127,7 @@ impl fmt::Display for Cell {
 }
 
 /// Gives a choice its words: what the command line reads is what the table shows.
+#[macro_export]
 macro_rules! words {
     ($choice:ident { $($variant:ident = $word:literal),+ }) => {
         impl $choice {
@@ -126,8 +140,8 @@ macro_rules! words {
             }
         }
 
-        impl fmt::Display for $choice {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $choice {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(match self { $(Self::$variant => $word),+ })
             }
         }
@@ -146,17 +160,7 @@ mod tests {
 
     #[test]
     fn a_cell_is_named_as_benchstat_reads_it() {
-        let cell = Cell {
-            peer: Peer::Fulmar,
-            client: Client::Async,
-            threads: Threads::One,
-            kind: Kind::Unary,
-            payload_bytes: 1,
-            transport: Transport::Tcp,
-            trace: false,
-            cores: None,
-            callers: 8,
-        };
+        let cell = Cell { callers: 8, ..Cell::BASE };
         let name = "BenchmarkClientUnary/peer=fulmar/client=async/threads=one/payload=1/transport=tcp";
         assert_eq!(cell.to_string(), format!("{name}/c=8"));
         assert_eq!(Cell { cores: Some(2), ..cell }.to_string(), format!("{name}/cores=2/c=8"));

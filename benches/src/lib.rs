@@ -18,6 +18,7 @@ pub mod peers;
 pub mod plot;
 pub mod proto;
 pub mod resident;
+pub mod rounds;
 pub mod secured;
 pub mod table;
 #[cfg(feature = "trace")]

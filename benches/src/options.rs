@@ -146,17 +146,7 @@ impl Options {
 
     /// All combinations, cells to be compared next to each other.
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = vec![Cell {
-            peer: Peer::Fulmar,
-            client: Client::Async,
-            threads: Threads::One,
-            kind: Kind::Unary,
-            payload_bytes: 0,
-            transport: Transport::Tcp,
-            trace: false,
-            cores: None,
-            callers: 1,
-        }];
+        let mut cells = vec![Cell::BASE];
         cells = each(&cells, &self.kinds, |cell, &kind| Cell { kind, ..cell });
         cells = each(&cells, &self.transports, |cell, &transport| Cell { transport, ..cell });
         cells = each(&cells, &self.traces, |cell, &trace| Cell { trace, ..cell });
@@ -182,7 +172,11 @@ fn each<T>(cells: &[Cell], choices: &[T], with: impl Fn(Cell, &T) -> Cell + Copy
     cells.iter().flat_map(|cell| choices.iter().map(move |choice| with(*cell, choice))).collect()
 }
 
-fn choices<T>(
+/// The choices in a list of words behind a flag, such as `tcp,tls`.
+///
+/// # Errors
+/// A word that is none of `words`.
+pub fn choices<T>(
     flag: &str,
     value: &str,
     words: &[&str],
@@ -194,11 +188,19 @@ fn choices<T>(
     value.split(',').map(choice).collect()
 }
 
-fn numbers(flag: &str, value: &str, min: usize, max: usize) -> Result<Vec<usize>, UsageError> {
+/// The whole numbers in a list behind a flag.
+///
+/// # Errors
+/// What is no number, or not between `min` and `max`.
+pub fn numbers(flag: &str, value: &str, min: usize, max: usize) -> Result<Vec<usize>, UsageError> {
     value.split(',').map(|word| number(flag, word, min, max)).collect()
 }
 
-fn number<T: std::str::FromStr + PartialOrd + fmt::Display>(
+/// The whole number behind a flag.
+///
+/// # Errors
+/// As [`numbers`].
+pub fn number<T: std::str::FromStr + PartialOrd + fmt::Display>(
     flag: &str,
     word: &str,
     min: T,

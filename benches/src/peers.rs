@@ -1,6 +1,6 @@
 //! The peers of the grid. Each runs both ends in this process, over one connection.
 
-mod floor;
+pub mod floor;
 mod fulmar;
 mod h2;
 mod on_tokio;

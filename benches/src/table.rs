@@ -7,12 +7,15 @@ use crate::meter::Measurement;
 
 /// Of each cell the round with the middle time a call; cells without a round are left out.
 pub fn medians(results: Vec<(Cell, Vec<Measurement>)>) -> Vec<(Cell, Measurement)> {
-    let median = |(cell, mut rounds): (Cell, Vec<Measurement>)| {
-        rounds.sort_by(|one, other| one.ns.total_cmp(&other.ns));
-        let middle = rounds.len() / 2;
-        (middle < rounds.len()).then(|| (cell, rounds.swap_remove(middle)))
-    };
+    let median = |(cell, rounds)| Some((cell, median(rounds, |round: &Measurement| round.ns)?));
     results.into_iter().filter_map(median).collect()
+}
+
+/// The round with the middle figure; none if there is no round.
+pub fn median<T>(mut rounds: Vec<T>, figure: impl Fn(&T) -> f64) -> Option<T> {
+    rounds.sort_by(|one, other| figure(one).total_cmp(&figure(other)));
+    let middle = rounds.len() / 2;
+    (middle < rounds.len()).then(|| rounds.swap_remove(middle))
 }
 
 /// The line of a cell.
@@ -47,20 +50,9 @@ pub fn ratios(medians: &[(Cell, Measurement)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::{Client, Kind, Threads, Transport};
 
     fn cell(peer: Peer, callers: usize) -> Cell {
-        Cell {
-            peer,
-            client: Client::Async,
-            threads: Threads::One,
-            kind: Kind::Unary,
-            payload_bytes: 1,
-            transport: Transport::Tcp,
-            trace: false,
-            cores: None,
-            callers,
-        }
+        Cell { peer, callers, ..Cell::BASE }
     }
 
     fn measured(ns: f64) -> Measurement {

@@ -3,15 +3,13 @@
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use fulmar_benches::allocator::CountingAllocator;
-use fulmar_benches::cell::Cell;
 use fulmar_benches::machine::{self, Cores};
-use fulmar_benches::meter::{Measurement, Phases};
 use fulmar_benches::options::{Options, USAGE};
-use fulmar_benches::peers::{self, RunError};
-use fulmar_benches::{table, watchdog};
+use fulmar_benches::peers::RunError;
+use fulmar_benches::rounds::Rounds;
+use fulmar_benches::table;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -43,28 +41,18 @@ fn run() -> Result<bool, Box<dyn Error>> {
     }
     cores.use_first(None)?;
     print!("{}", machine::describe());
-    let cells = options.cells();
-    let mut results: Vec<(Cell, Vec<Measurement>)> = cells.iter().map(|cell| (*cell, Vec::new())).collect();
     let mut sound = true;
-    // Rounds outside, cells inside: what disturbs the machine for a while disturbs one round of many cells, and the median
-    // of a cell's rounds does not see it.
-    for round in 0..options.rounds {
-        for (cell, measurements) in &mut results {
-            cores.use_first(cell.cores)?;
-            match measure(cell, options.time / options.rounds, options.rate) {
-                Ok(measurement) => measurements.push(measurement),
-                Err(why) if round == 0 => {
-                    sound &= matches!(why, RunError::NotOffered(_));
-                    println!("# {cell}: {why}");
-                }
-                Err(RunError::NotOffered(_)) => {}
-                Err(why) => {
-                    sound = false;
-                    println!("# {cell}: round {}: {why}", round + 1);
-                }
-            }
+    let rounds = Rounds { count: options.rounds, time: options.time, rate: options.rate };
+    let results = rounds.run::<Box<dyn Error>>(&options.cells(), |round, cell, why| {
+        let is_offered = !matches!(why, RunError::NotOffered(_));
+        sound &= !is_offered;
+        match round {
+            0 => println!("# {cell}: {why}"),
+            _ if is_offered => println!("# {cell}: round {}: {why}", round + 1),
+            _ => {}
         }
-    }
+        Ok(())
+    })?;
     let medians = table::medians(results);
     for (cell, measurement) in &medians {
         println!("{}", table::line(cell, measurement));
@@ -76,12 +64,4 @@ fn run() -> Result<bool, Box<dyn Error>> {
     }
     print!("{}", table::ratios(&medians));
     Ok(sound)
-}
-
-fn measure(cell: &Cell, time: Duration, rate: Option<u32>) -> Result<Measurement, RunError> {
-    let counted = (time / 8).min(Duration::from_millis(200));
-    let phases = Phases { warm_up: time / 4, timed: time, counted };
-    let limit = 10 * (phases.warm_up + phases.timed + phases.counted) + Duration::from_secs(30);
-    let _watchdog = watchdog::start(cell.to_string(), limit);
-    peers::measure(cell, phases, rate)
 }

@@ -96,7 +96,8 @@ struct End {
     zeros: Vec<u8>,
 }
 
-const BUFFER_BYTES: usize = 256 * 1024;
+/// How many bytes are written or read at a time at most.
+pub const BUFFER_BYTES: usize = 256 * 1024;
 
 impl End {
     fn client(stream: TcpStream, exchange: Exchange) -> Self {
@@ -323,8 +324,11 @@ fn register(poll: &Poll, end: &mut End, token: Token) -> io::Result<()> {
     poll.registry().register(&mut end.stream, token, Interest::READABLE | Interest::WRITABLE)
 }
 
-/// The two ends of one connection, which do not block.
-fn connected_pair(transport: Transport) -> io::Result<(TcpStream, TcpStream)> {
+/// The two ends of one connection, which do not block: over loopback, or of a Unix socket, which is used as one of TCP is.
+///
+/// # Errors
+/// The system gives no sockets.
+pub fn connected_pair(transport: Transport) -> io::Result<(TcpStream, TcpStream)> {
     let (server, client) = pair(transport)?;
     Ok((unblocked(server)?, unblocked(client)?))
 }

@@ -1,23 +1,10 @@
 //! Times of cells of the grid.
 
-use fulmar_benches::cell::{Cell, Client, Kind, Peer, Threads, Transport};
-use fulmar_benches::machine::Cores;
-use fulmar_benches::meter::Phases;
-use fulmar_benches::peers;
+use fulmar_benches::cell::{Cell, Client, Kind, Peer, Threads};
+use fulmar_benches::meter::Measurement;
+use fulmar_benches::rounds::Rounds;
 
 use crate::{Fallible, Plan, Row, figure, median};
-
-const BASE: Cell = Cell {
-    peer: Peer::Fulmar,
-    client: Client::Async,
-    threads: Threads::One,
-    kind: Kind::Unary,
-    payload_bytes: 1,
-    transport: Transport::Tcp,
-    trace: false,
-    cores: None,
-    callers: 1,
-};
 
 /// What a time is compared with.
 #[derive(Clone, Copy)]
@@ -29,7 +16,8 @@ enum Goal {
 }
 
 pub(crate) fn one_core(plan: &Plan) -> Fallible<Vec<Row>> {
-    let cell = |kind, payload_bytes, callers| Cell { kind, payload_bytes, callers, cores: Some(1), ..BASE };
+    let cell =
+        |kind, payload_bytes, callers| Cell { kind, payload_bytes, callers, cores: Some(1), ..Cell::BASE };
     let unary = |payload_bytes, callers| cell(Kind::Unary, payload_bytes, callers);
     let stream = |payload_bytes, callers| cell(Kind::Streaming, payload_bytes, callers);
     rows(
@@ -48,7 +36,7 @@ pub(crate) fn one_core(plan: &Plan) -> Fallible<Vec<Row>> {
 }
 
 pub(crate) fn two_threads(plan: &Plan) -> Fallible<Vec<Row>> {
-    let two = Cell { threads: Threads::Two, ..BASE };
+    let two = Cell { threads: Threads::Two, ..Cell::BASE };
     let mut table = rows(
         plan,
         &[
@@ -57,7 +45,7 @@ pub(crate) fn two_threads(plan: &Plan) -> Fallible<Vec<Row>> {
         ],
         &[Peer::Tonic, Peer::Floor],
     )?;
-    let spinning = Cell { threads: Threads::Spin, ..BASE };
+    let spinning = Cell { threads: Threads::Spin, ..Cell::BASE };
     table.extend(rows(
         plan,
         &[("unary, 1 caller, two spinning threads", spinning, Goal::Floor(1.3))],
@@ -72,7 +60,7 @@ fn callers(plan: &Plan) -> Fallible<Vec<Row>> {
     let mut rows = Vec::new();
     let mut fewer: Option<f64> = None;
     for callers in [1, 8, 64] {
-        let cell = Cell { threads: Threads::Callers, callers, ..BASE };
+        let cell = Cell { threads: Threads::Callers, callers, ..Cell::BASE };
         let micros = times(plan, cell, &[Peer::Fulmar])?[0];
         if let Some(fewer) = fewer {
             let beside = format!("with fewer threads: {}", figure(fewer));
@@ -115,20 +103,13 @@ fn rows(plan: &Plan, cells: &[(&str, Cell, Goal)], others: &[Peer]) -> Fallible<
 
 /// Microseconds a call of each peer: the medians of rounds in which they take turns.
 fn times(plan: &Plan, cell: Cell, peers: &[Peer]) -> Fallible<Vec<f64>> {
-    let cores = Cores::allowed()?;
-    let time = plan.time / plan.rounds;
-    let phases = Phases { warm_up: time / 4, timed: time, counted: time / 20 };
-    let mut rounds = vec![Vec::new(); peers.len()];
-    for _ in 0..plan.rounds {
-        for (peer, rounds) in peers.iter().zip(&mut rounds) {
-            cores.use_first(cell.cores)?;
-            let cell = Cell { peer: *peer, ..cell };
-            let measured = peers::measure(&cell, phases, None);
-            cores.use_first(None)?;
-            let measured = measured.map_err(|error| format!("{cell}: {error}"))?;
-            let is_by_cpu = plan.by_cpu && cell.cores == Some(1);
-            rounds.push(if is_by_cpu { measured.cpu_ns } else { measured.ns } / 1e3);
-        }
-    }
-    rounds.into_iter().map(median).collect()
+    let cells: Vec<Cell> = peers.iter().map(|peer| Cell { peer: *peer, ..cell }).collect();
+    let rounds = Rounds { count: plan.rounds, time: plan.time, rate: None };
+    let results = rounds.run(&cells, |_, cell, why| Fallible::Err(format!("{cell}: {why}").into()))?;
+    let is_by_cpu = plan.by_cpu && cell.cores == Some(1);
+    let micros = |measured: Measurement| if is_by_cpu { measured.cpu_ns } else { measured.ns } / 1e3;
+    results
+        .into_iter()
+        .map(|(_, measurements)| median(measurements.into_iter().map(micros).collect()))
+        .collect()
 }

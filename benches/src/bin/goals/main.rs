@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fulmar_benches::allocator::CountingAllocator;
-use fulmar_benches::machine;
+use fulmar_benches::{machine, table};
 use lexopt::prelude::*;
 
 #[global_allocator]
@@ -158,9 +158,8 @@ pub(crate) fn figure(value: f64) -> String {
 }
 
 /// The middle one.
-pub(crate) fn median(mut values: Vec<f64>) -> Fallible<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().ok_or_else(|| "nothing was measured".into())
+pub(crate) fn median(values: Vec<f64>) -> Fallible<f64> {
+    table::median(values, |value| *value).ok_or_else(|| "nothing was measured".into())
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsStr;
 use std::process::Command;
 
+use fulmar_benches::resident;
+
 use crate::{Fallible, Plan, Row, median};
 
 /// Callers of the counts.
@@ -118,11 +120,19 @@ fn instructions_of(scenario: &str, calls: u32) -> Fallible<f64> {
     Ok(counted.1.trim().parse()?)
 }
 
-pub(crate) fn footprint(_: &Plan) -> Fallible<Vec<Row>> {
+/// Over so many connections a process's fixed costs are spread: the goals are those of ten thousand.
+const CONNECTIONS: u64 = 10_000;
+
+/// Files that a process has open besides its connections.
+const OTHER_FILES: u64 = 64;
+
+pub(crate) fn footprint(plan: &Plan) -> Fallible<Vec<Row>> {
+    let allowed = resident::files_max().saturating_sub(OTHER_FILES);
+    let count = CONNECTIONS.min(allowed).to_string();
     let mut connections = [Vec::new(), Vec::new()];
     let mut streams = [Vec::new(), Vec::new()];
-    for _ in 0..3 {
-        let text = output("footprint", &["--connections", "4000", "--streams", "10000"])?;
+    for _ in 0..plan.rounds {
+        let text = output("footprint", &["--connections", &count, "--streams", "10000"])?;
         for line in text.lines() {
             let words: Vec<_> = line.split('|').map(|word| word.trim().replace(',', "")).collect();
             let ends = match words.get(1).map(String::as_str) {
@@ -137,13 +147,14 @@ pub(crate) fn footprint(_: &Plan) -> Fallible<Vec<Row>> {
     }
     let [server_connection, client_connection] = connections;
     let [server_stream, client_stream] = streams;
-    let row = |what: &str, goal: f64, values: Vec<f64>| -> Fallible<Row> {
-        Ok(Row::at_most(what, goal, median(values)?, String::new()))
+    let row = |what: &str, goal: f64, values: Vec<f64>, beside: String| -> Fallible<Row> {
+        Ok(Row::at_most(what, goal, median(values)?, beside))
     };
+    let of = || format!("of {count}");
     Ok(vec![
-        row("idle connection, server end (bytes)", 2_048.0, server_connection)?,
-        row("idle connection, client end (bytes)", 2_048.0, client_connection)?,
-        row("idle open stream, server end (bytes)", 600.0, server_stream)?,
-        row("idle open stream, client end (bytes)", 400.0, client_stream)?,
+        row("idle connection, server end (bytes)", 2_048.0, server_connection, of())?,
+        row("idle connection, client end (bytes)", 2_048.0, client_connection, of())?,
+        row("idle open stream, server end (bytes)", 600.0, server_stream, String::new())?,
+        row("idle open stream, client end (bytes)", 400.0, client_stream, String::new())?,
     ])
 }
