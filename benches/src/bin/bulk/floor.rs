@@ -2,33 +2,31 @@
 //! other reads as much at a time; nobody looks at them.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream as StdTcpStream};
 use std::thread;
 
+use fulmar_benches::cell::Transport;
+use fulmar_benches::peers::floor::{BUFFER_BYTES, connected_pair};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
+use crate::plan::Threads;
 use crate::{Carried, Ran, Rate, Setting};
 
-const BUFFER_BYTES: usize = 256 * 1024;
-
-pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let client = StdTcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
-    let prepare = |stream: StdTcpStream| -> Ran<TcpStream> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        Ok(TcpStream::from_std(stream))
-    };
-    let (server, client) = (prepare(server)?, prepare(client)?);
+pub(crate) fn download(setting: Setting) -> Ran<Carried> {
+    let (server, client) = connected_pair(Transport::Tcp)?;
     // A message of less is one write.
     let piece = vec![7; setting.body_bytes.min(BUFFER_BYTES)];
-    if setting.two_threads {
-        let sender = thread::spawn(move || drop(drive(&mut Sender(server, piece), |sender| sender.write())));
-        let rate = receive_alone(client, setting)?;
+    if setting.threads == Threads::Two {
+        let mut sender = Sender(server, piece);
+        let sender = thread::spawn(move || {
+            drop(drive(&mut sender, |end| &mut end.0, Interest::WRITABLE, Sender::write))
+        });
+        let mut receiver = Receiver::new(client, setting);
+        drive(&mut receiver, |end| &mut end.stream, Interest::READABLE, Receiver::read)?;
+        let carried = receiver.rate.carried();
+        drop(receiver);
         sender.join().map_err(|_| "the sender panicked")?;
-        return Ok(rate);
+        return Ok(carried);
     }
     let mut both = (Sender(server, piece), Receiver::new(client, setting));
     let mut poll = Poll::new()?;
@@ -69,7 +67,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new(stream: TcpStream, setting: Setting<'_>) -> Self {
+    fn new(stream: TcpStream, setting: Setting) -> Self {
         Self { stream, scratch: vec![0; BUFFER_BYTES], rate: Rate::new(setting.time) }
     }
 
@@ -92,26 +90,19 @@ impl Receiver {
     }
 }
 
-fn receive_alone(client: TcpStream, setting: Setting<'_>) -> Ran<Carried> {
-    let mut receiver = Receiver::new(client, setting);
+/// Takes a step of one end whenever its socket is ready, until a step says that it was the last.
+fn drive<T>(
+    end: &mut T,
+    stream: fn(&mut T) -> &mut TcpStream,
+    interest: Interest,
+    step: fn(&mut T) -> Ran<bool>,
+) -> Ran<()> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(16);
-    poll.registry().register(&mut receiver.stream, Token(0), Interest::READABLE)?;
+    poll.registry().register(stream(end), Token(0), interest)?;
     loop {
         poll.poll(&mut events, None)?;
-        if !events.is_empty() && !receiver.read()? {
-            return Ok(receiver.rate.carried());
-        }
-    }
-}
-
-fn drive(sender: &mut Sender, mut step: impl FnMut(&mut Sender) -> Ran<bool>) -> Ran<()> {
-    let mut poll = Poll::new()?;
-    let mut events = Events::with_capacity(16);
-    poll.registry().register(&mut sender.0, Token(0), Interest::WRITABLE)?;
-    loop {
-        poll.poll(&mut events, None)?;
-        if !events.is_empty() && !step(sender)? {
+        if !events.is_empty() && !step(end)? {
             return Ok(());
         }
     }

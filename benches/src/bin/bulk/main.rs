@@ -9,8 +9,10 @@
 
 mod floor;
 mod ours;
+mod plan;
 mod theirs;
 
+use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +20,9 @@ use std::time::{Duration, Instant};
 use fulmar_benches::allocator::{self, CountingAllocator};
 use fulmar_benches::machine::{self, Cores};
 use fulmar_benches::meter::process_cpu_ns;
-use lexopt::prelude::*;
+use fulmar_benches::table;
+
+use crate::plan::{Peer, Plan, Threads, What};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -26,25 +30,11 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// What a peer comes back with.
 type Ran<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What to measure.
-struct Plan {
-    what: String,
-    peers: Vec<String>,
-    threads: Vec<String>,
-    payloads: Vec<usize>,
-    streams: usize,
-    calls: usize,
-    cores: Option<usize>,
-    time: Duration,
-    rounds: usize,
-}
-
 /// One peer in one arrangement.
 #[derive(Clone, Copy, Debug)]
-struct Setting<'p> {
-    peer: &'p str,
-    /// Both ends on one thread, or each on its own.
-    two_threads: bool,
+struct Setting {
+    peer: Peer,
+    threads: Threads,
     body_bytes: usize,
     time: Duration,
 }
@@ -60,53 +50,12 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Ran<()> {
-    let plan = Plan::parse()?;
+    let plan = Plan::parse(env::args_os().skip(1))?;
     print!("{}", machine::describe());
     Cores::allowed()?.use_first(plan.cores)?;
-    match plan.what.as_str() {
-        "stream" => streams(&plan),
-        "beside" => beside(&plan),
-        other => Err(format!("{other}: must be stream or beside").into()),
-    }
-}
-
-impl Plan {
-    fn parse() -> Result<Self, lexopt::Error> {
-        let words = |value: std::ffi::OsString| -> Result<Vec<String>, lexopt::Error> {
-            Ok(value.string()?.split(',').map(str::to_owned).collect())
-        };
-        let mut plan = Self {
-            what: "stream".into(),
-            peers: ["fulmar", "tonic", "floor"].map(str::to_owned).into(),
-            threads: ["one", "two"].map(str::to_owned).into(),
-            payloads: vec![16 * 1024, 1024 * 1024],
-            streams: 8,
-            calls: 1_000,
-            cores: None,
-            time: Duration::from_secs(1),
-            rounds: 3,
-        };
-        let mut parser = lexopt::Parser::from_env();
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Value(what) => plan.what = what.string()?,
-                Long("peer") => plan.peers = words(parser.value()?)?,
-                Long("threads") => plan.threads = words(parser.value()?)?,
-                Long("payload") => {
-                    let numbers = words(parser.value()?)?.into_iter().map(|word| word.parse());
-                    plan.payloads = numbers
-                        .collect::<Result<_, _>>()
-                        .map_err(|error: std::num::ParseIntError| error.to_string())?;
-                }
-                Long("streams") => plan.streams = parser.value()?.parse()?,
-                Long("calls") => plan.calls = parser.value()?.parse()?,
-                Long("cores") => plan.cores = Some(parser.value()?.parse()?),
-                Long("seconds") => plan.time = Duration::from_secs_f64(parser.value()?.parse()?),
-                Long("rounds") => plan.rounds = parser.value()?.parse()?,
-                other => return Err(other.unexpected()),
-            }
-        }
-        Ok(plan)
+    match plan.what {
+        What::Stream => streams(&plan),
+        What::Beside => beside(&plan),
     }
 }
 
@@ -128,23 +77,22 @@ struct Carried {
 
 /// Bytes a second of one stream from a server to a client, for each peer.
 fn streams(plan: &Plan) -> Ran<()> {
-    for threads in &plan.threads {
+    for &threads in &plan.threads {
         for &body_bytes in &plan.payloads {
             let mut rates = vec![Vec::new(); plan.peers.len()];
             for _ in 0..plan.rounds {
-                for (peer, rates) in plan.peers.iter().zip(&mut rates) {
-                    let setting =
-                        Setting { peer, two_threads: threads == "two", body_bytes, time: plan.time };
+                for (&peer, rates) in plan.peers.iter().zip(&mut rates) {
+                    let setting = Setting { peer, threads, body_bytes, time: plan.time };
                     rates.push(apart(|| download(setting))?);
                 }
             }
-            let medians: Vec<Carried> = rates.iter().map(|rates| median(rates)).collect();
-            let ours = plan.peers.iter().position(|peer| peer == "fulmar").map(|index| medians[index]);
+            let medians: Vec<Carried> = rates.iter().map(|rates| Carried::median(rates)).collect();
+            let ours = plan.peers.iter().position(|peer| *peer == Peer::Fulmar).map(|index| medians[index]);
             for (peer, Carried { rate, cpu_rate, allocated }) in plan.peers.iter().zip(&medians) {
                 print!("BenchmarkDownload/peer={peer}/threads={threads}/payload={body_bytes}");
                 print!("  {rate:>9.1} MB/s {cpu_rate:>9.1} MB/cpu-s {allocated:>6.3} B-allocated/B");
                 match ours {
-                    Some(ours) if peer != "fulmar" => println!(
+                    Some(ours) if *peer != Peer::Fulmar => println!(
                         "  fulmar: {:.1} % of the rate, {:.1} % a cpu-s",
                         100.0 * ours.rate / rate,
                         100.0 * ours.cpu_rate / cpu_rate
@@ -157,33 +105,35 @@ fn streams(plan: &Plan) -> Ran<()> {
     Ok(())
 }
 
-fn download(setting: Setting<'_>) -> Ran<Carried> {
+fn download(setting: Setting) -> Ran<Carried> {
     match setting.peer {
-        "fulmar" | "encoded" => ours::download(setting),
-        "tonic" => theirs::download(setting),
-        "floor" => floor::download(setting),
-        other => Err(format!("--peer {other}: must be one of fulmar, encoded, tonic, floor").into()),
+        Peer::Fulmar | Peer::Encoded => ours::download(setting),
+        Peer::Tonic => theirs::download(setting),
+        Peer::Floor => floor::download(setting),
+    }
+}
+
+fn small_calls(setting: Setting, streams: usize, calls: usize) -> Ran<Latencies> {
+    match setting.peer {
+        Peer::Fulmar => ours::small_calls(setting, streams, calls),
+        Peer::Tonic => theirs::small_calls(setting, streams, calls),
+        Peer::Encoded | Peer::Floor => Err(format!("{} makes no small calls", setting.peer).into()),
     }
 }
 
 /// Latencies of small calls, one at a time, alone on their connection and beside bulk streams.
 fn beside(plan: &Plan) -> Ran<()> {
-    for threads in &plan.threads {
+    for &threads in &plan.threads {
         for &body_bytes in &plan.payloads {
-            for peer in plan.peers.iter().filter(|peer| *peer != "floor") {
-                let setting = Setting { peer, two_threads: threads == "two", body_bytes, time: plan.time };
+            for &peer in &plan.peers {
+                let setting = Setting { peer, threads, body_bytes, time: plan.time };
                 let mut rounds = Vec::new();
                 for _ in 0..plan.rounds {
-                    let of = |streams| {
-                        apart(|| match peer.as_str() {
-                            "fulmar" => ours::small_calls(setting, streams, plan.calls),
-                            _ => theirs::small_calls(setting, streams, plan.calls),
-                        })
-                    };
+                    let of = |streams| apart(|| small_calls(setting, streams, plan.calls));
                     rounds.push((of(0)?, of(plan.streams)?));
                 }
-                rounds.sort_by_key(|round| round.1.p99);
-                let (idle, busy) = &rounds[rounds.len() / 2];
+                let middle = table::median(rounds, |(_, busy)| busy.p99.as_secs_f64());
+                let (idle, busy) = middle.ok_or("nothing was measured")?;
                 println!(
                     "BenchmarkBeside/peer={peer}/threads={threads}/payload={body_bytes}  idle {idle}, beside {} streams {busy}: p99 {:.1} x",
                     plan.streams,
@@ -217,16 +167,17 @@ impl std::fmt::Display for Latencies {
     }
 }
 
-fn median(rounds: &[Carried]) -> Carried {
-    let middle = |figure: fn(&Carried) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(figure).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or_default()
-    };
-    Carried {
-        rate: middle(|round| round.rate),
-        cpu_rate: middle(|round| round.cpu_rate),
-        allocated: middle(|round| round.allocated),
+impl Carried {
+    /// The middle of each figure.
+    fn median(rounds: &[Self]) -> Self {
+        let middle = |figure: fn(&Self) -> f64| {
+            table::median(rounds.iter().map(figure).collect(), |value| *value).unwrap_or_default()
+        };
+        Self {
+            rate: middle(|round| round.rate),
+            cpu_rate: middle(|round| round.cpu_rate),
+            allocated: middle(|round| round.allocated),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use fulmar_benches::proto::bulk::bulk_client::BulkClient;
 use fulmar_benches::proto::bulk::bulk_server::{Bulk, BulkServer};
 use fulmar_benches::proto::bulk::{Order, Part};
 
+use crate::plan::{Peer, Threads};
 use crate::{Carried, Latencies, Ran, Rate, Setting};
 
 /// The largest message that is tried, and a little more.
@@ -48,11 +49,11 @@ impl Drop for Ended {
     }
 }
 
-fn start(setting: Setting<'_>) -> Ran<(LocalReactor, BulkClient, Ended)> {
+fn start(setting: Setting) -> Ran<(LocalReactor, BulkClient, Ended)> {
     let server = Server::builder().reactors(1).add_service(BulkServer::new(Handlers)).bind("127.0.0.1:0")?;
     let endpoint = format!("http://{}", server.local_addr()?);
     let mut reactor = LocalReactor::new()?;
-    let ended = if setting.two_threads {
+    let ended = if setting.threads == Threads::Two {
         let handle = server.handle();
         Ended(Some((handle, std::thread::spawn(move || drop(server.run())))))
     } else {
@@ -64,10 +65,11 @@ fn start(setting: Setting<'_>) -> Ran<(LocalReactor, BulkClient, Ended)> {
     Ok((reactor, client, ended))
 }
 
-pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
+pub(crate) fn download(setting: Setting) -> Ran<Carried> {
     let (mut reactor, client, _ended) = start(setting)?;
     reactor.block_on(async {
-        let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: setting.peer == "encoded" };
+        let order =
+            Order { body_bytes: setting.body_bytes as u32, is_encoded: setting.peer == Peer::Encoded };
         let mut parts = client.download(order).await?.into_inner();
         let (mut part, mut rate) = (Part::default(), Rate::new(setting.time));
         while parts.message_into(&mut part).await? {
@@ -79,7 +81,7 @@ pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
     })
 }
 
-pub(crate) fn small_calls(setting: Setting<'_>, streams: usize, calls: usize) -> Ran<Latencies> {
+pub(crate) fn small_calls(setting: Setting, streams: usize, calls: usize) -> Ran<Latencies> {
     let (mut reactor, client, _ended) = start(setting)?;
     let carried = Rc::new(Cell::new(0_u64));
     for _ in 0..streams {

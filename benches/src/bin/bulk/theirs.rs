@@ -14,6 +14,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
+use crate::plan::Threads;
 use crate::{Carried, Latencies, Ran, Rate, Setting};
 
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
@@ -49,14 +50,14 @@ async fn serve(listener: TcpListener) -> Ran<()> {
 
 /// Runs `call` beside a server, on its thread or on another.
 fn with_server<T, F: Future<Output = Ran<T>>>(
-    setting: Setting<'_>,
+    setting: Setting,
     call: impl FnOnce(BulkClient<Channel>) -> F,
 ) -> Ran<T> {
     let (callers, listener) = (runtime()?, std::net::TcpListener::bind("127.0.0.1:0")?);
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let mut beside = None;
-    if setting.two_threads {
+    if setting.threads == Threads::Two {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let Ok(runtime) = runtime() else { return };
@@ -89,7 +90,7 @@ fn with_server<T, F: Future<Output = Ran<T>>>(
     called
 }
 
-pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
+pub(crate) fn download(setting: Setting) -> Ran<Carried> {
     with_server(setting, async |mut client| {
         let order = Order { body_bytes: setting.body_bytes as u32, is_encoded: false };
         let mut parts = client.download(order).await?.into_inner();
@@ -103,7 +104,7 @@ pub(crate) fn download(setting: Setting<'_>) -> Ran<Carried> {
     })
 }
 
-pub(crate) fn small_calls(setting: Setting<'_>, streams: usize, calls: usize) -> Ran<Latencies> {
+pub(crate) fn small_calls(setting: Setting, streams: usize, calls: usize) -> Ran<Latencies> {
     with_server(setting, async |mut client| {
         let carried = Arc::new(AtomicU64::new(0));
         for _ in 0..streams {
