@@ -17,10 +17,6 @@ readonly CASES=(empty_unary cacheable_unary large_unary very_large_request pick_
 readonly NEGATIVE=(goaway rst_after_header rst_during_data rst_after_data ping max_streams data_frame_padding
     no_df_padding_sanity_test)
 readonly EXAMPLES=(hello_world compressing_hello_world route_guide)
-# Over TLS all cases between ours and grpc-go. Those of grpc-java, whose every case starts a virtual machine, are one for each kind
-# of call, and what ends calls.
-readonly JAVA_TLS_CASES=(empty_unary large_unary client_streaming server_streaming ping_pong status_code_and_message
-    cancel_after_first_response timeout_on_sleeping_server)
 
 # Columns: client and server.
 readonly PAIRS=("ours ours" "ours go" "ours java" "go ours" "java ours")
@@ -106,7 +102,6 @@ run_cases() {
     local client=$1 server=$2 case began=$SECONDS
     start_interop_server "$server"
     for case in $(wanted "${CASES[@]}"); do
-        [[ -z $security || "$client $server" != *java* || " ${JAVA_TLS_CASES[*]} " == *" $case "* ]] || continue
         local why
         why=$(why_not "$case" "$client" "$server")
         if [[ -n $why ]]; then

@@ -91,14 +91,23 @@ fn every_cell_of_the_floor_runs() {
 }
 
 #[test]
-fn fulmar_and_tonic_run_over_each_transport() {
+fn fulmar_tonic_and_the_floor_run_over_each_transport() {
     let options = Options {
-        peers: vec![Peer::Fulmar, Peer::Tonic],
+        peers: vec![Peer::Fulmar, Peer::Tonic, Peer::Floor],
         transports: vec![Transport::Tls, Transport::Uds],
+        payloads: vec![1, 100_000],
+        ..Options::default()
+    };
+    let floor_of_threads = Options {
+        peers: vec![Peer::Floor],
+        clients: vec![Client::Blocking],
+        threads: vec![Threads::Two],
+        concurrency: vec![2],
+        transports: vec![Transport::Tls],
         ..Options::default()
     };
     let _watchdog = watchdog::start("the cells of each transport".into(), Duration::from_secs(180));
-    for cell in options.cells() {
+    for cell in options.cells().into_iter().chain(floor_of_threads.cells()) {
         let measured =
             peers::measure(&cell, PHASES, None).unwrap_or_else(|failed| panic!("{cell}: {failed}"));
         assert!(measured.iterations > 0, "{cell}: {measured:?}");
@@ -107,11 +116,8 @@ fn fulmar_and_tonic_run_over_each_transport() {
 
 #[test]
 fn a_transport_that_is_not_offered_says_so() {
-    let options = Options {
-        peers: vec![Peer::Floor],
-        transports: vec![Transport::Tls, Transport::InProcess],
-        ..Options::default()
-    };
+    let options =
+        Options { peers: vec![Peer::Floor], transports: vec![Transport::InProcess], ..Options::default() };
     for cell in options.cells() {
         let answer = peers::measure(&cell, PHASES, None);
         assert!(matches!(answer, Err(RunError::NotOffered(_))), "{cell}");

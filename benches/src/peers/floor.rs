@@ -2,19 +2,22 @@
 //! nobody looks at them.
 //!
 //! Asynchronous callers share one connection: as many as there are, so many requests leave in one write, and the next batch
-//! leaves when all replies are there. Blocking callers have a thread and a connection each.
+//! leaves when all replies are there. Blocking callers have a thread and a connection each. Over TLS the same bytes go through
+//! `rustls`, sealed and opened and thrown away.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpStream as StdTcpStream};
+mod wire;
+
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use prost::Message;
 
+pub use self::wire::unblocked_tcp_pair;
+use self::wire::{Side, Wire, pair};
 use super::RunError;
 use crate::cell::{Cell, Client, Kind, Threads, Transport};
 use crate::meter::Meter;
@@ -23,12 +26,8 @@ use crate::proto::Payload;
 /// Runs a cell.
 pub(super) fn run(cell: &Cell, meter: &Arc<Meter>) -> Result<(), RunError> {
     let transport = cell.transport;
-    match transport {
-        Transport::Tcp | Transport::Uds => {}
-        Transport::Tls => return Err(RunError::NotOffered("it exchanges bytes, and secures none")),
-        Transport::InProcess => {
-            return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
-        }
+    if transport == Transport::InProcess {
+        return Err(RunError::NotOffered("without a socket there is nothing to exchange"));
     }
     if cell.threads == Threads::Callers {
         return Err(RunError::NotOffered("its callers are one: --threads two"));
@@ -84,7 +83,7 @@ impl Exchange {
 
 /// One end of a connection that does not block: what arrives is counted, what leaves are zeros.
 struct End {
-    stream: TcpStream,
+    wire: Wire,
     /// Bytes of one incoming message, and of the one that goes out for it.
     incoming_bytes: usize,
     outgoing_bytes: usize,
@@ -100,24 +99,25 @@ struct End {
 pub const BUFFER_BYTES: usize = 256 * 1024;
 
 impl End {
-    fn client(stream: TcpStream, exchange: Exchange) -> Self {
-        Self::new(stream, exchange.reply_bytes, exchange.request_bytes)
+    fn client(wire: Wire, exchange: Exchange) -> Self {
+        Self::new(wire, exchange.reply_bytes, exchange.request_bytes)
     }
 
-    fn server(stream: TcpStream, exchange: Exchange) -> Self {
-        Self::new(stream, exchange.request_bytes, exchange.reply_bytes)
+    fn server(wire: Wire, exchange: Exchange) -> Self {
+        Self::new(wire, exchange.request_bytes, exchange.reply_bytes)
     }
 
-    fn new(stream: TcpStream, incoming_bytes: usize, outgoing_bytes: usize) -> Self {
+    fn new(wire: Wire, incoming_bytes: usize, outgoing_bytes: usize) -> Self {
         let (scratch, zeros) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
-        Self { stream, incoming_bytes, outgoing_bytes, received: 0, unsent: 0, scratch, zeros }
+        Self { wire, incoming_bytes, outgoing_bytes, received: 0, unsent: 0, scratch, zeros }
     }
 
     /// Queues so many messages and writes what the socket takes.
     fn send(&mut self, messages: usize) -> io::Result<()> {
         self.unsent += messages * self.outgoing_bytes;
+        self.wire.flush()?;
         while self.unsent > 0 {
-            match self.stream.write(&self.zeros[..self.unsent.min(BUFFER_BYTES)]) {
+            match self.wire.write(&self.zeros[..self.unsent.min(BUFFER_BYTES)]) {
                 Ok(written) => self.unsent -= written,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
@@ -128,19 +128,7 @@ impl End {
 
     /// Reads what is there and tells how many messages that completes.
     fn receive(&mut self) -> io::Result<usize> {
-        loop {
-            match self.stream.read(&mut self.scratch) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => {
-                    self.received += read;
-                    if read < BUFFER_BYTES {
-                        break; // a short read: there is no more
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
+        self.received += self.wire.receive(&mut self.scratch)?;
         let messages = self.received / self.incoming_bytes;
         self.received %= self.incoming_bytes;
         Ok(messages)
@@ -278,23 +266,23 @@ fn blocking_callers(
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn blocking_caller(mut stream: StdTcpStream, exchange: Exchange, meter: &Meter) -> io::Result<()> {
+fn blocking_caller(mut side: Side, exchange: Exchange, meter: &Meter) -> io::Result<()> {
     let (request, mut reply) = (vec![0; exchange.request_bytes], vec![0; exchange.reply_bytes]);
     while meter.running() {
         let began = meter.begin();
-        stream.write_all(&request)?;
-        stream.read_exact(&mut reply)?;
+        side.write_all(&request)?;
+        side.read_exact(&mut reply)?;
         meter.end(began);
     }
     Ok(())
 }
 
-fn serve_many(streams: Vec<StdTcpStream>, exchange: Exchange, done: &AtomicBool) -> io::Result<()> {
+fn serve_many(sides: Vec<Side>, exchange: Exchange, done: &AtomicBool) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut events = Events::with_capacity(1024);
-    let mut ends = Vec::with_capacity(streams.len());
-    for (index, stream) in streams.into_iter().enumerate() {
-        let mut end = End::server(unblocked(stream)?, exchange);
+    let mut ends = Vec::with_capacity(sides.len());
+    for (index, side) in sides.into_iter().enumerate() {
+        let mut end = End::server(side.unblocked()?, exchange);
         register(&poll, &mut end, Token(index))?;
         ends.push(end);
     }
@@ -321,36 +309,11 @@ fn ended(served: io::Result<()>) -> io::Result<bool> {
 }
 
 fn register(poll: &Poll, end: &mut End, token: Token) -> io::Result<()> {
-    poll.registry().register(&mut end.stream, token, Interest::READABLE | Interest::WRITABLE)
+    poll.registry().register(&mut end.wire.stream, token, Interest::READABLE | Interest::WRITABLE)
 }
 
-/// The two ends of one connection, which do not block: over loopback, or of a Unix socket, which is used as one of TCP is.
-///
-/// # Errors
-/// The system gives no sockets.
-pub fn connected_pair(transport: Transport) -> io::Result<(TcpStream, TcpStream)> {
+/// The two ends of one connection, which do not block.
+fn connected_pair(transport: Transport) -> io::Result<(Wire, Wire)> {
     let (server, client) = pair(transport)?;
-    Ok((unblocked(server)?, unblocked(client)?))
-}
-
-fn unblocked(stream: StdTcpStream) -> io::Result<TcpStream> {
-    stream.set_nonblocking(true)?;
-    Ok(TcpStream::from_std(stream))
-}
-
-/// The two ends of one connection: over loopback, or of a Unix socket, which is used as one of TCP is.
-fn pair(transport: Transport) -> io::Result<(StdTcpStream, StdTcpStream)> {
-    #[cfg(unix)]
-    if transport == Transport::Uds {
-        let (server, client) = std::os::unix::net::UnixStream::pair()?;
-        let plain = |stream| StdTcpStream::from(std::os::fd::OwnedFd::from(stream));
-        return Ok((plain(server), plain(client)));
-    }
-    let _ = transport;
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let client = StdTcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
-    server.set_nodelay(true)?;
-    client.set_nodelay(true)?;
-    Ok((server, client))
+    Ok((server.unblocked()?, client.unblocked()?))
 }

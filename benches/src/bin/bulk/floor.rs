@@ -4,8 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
 
-use fulmar_benches::cell::Transport;
-use fulmar_benches::peers::floor::{BUFFER_BYTES, connected_pair};
+use fulmar_benches::peers::floor::{BUFFER_BYTES, unblocked_tcp_pair};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
@@ -13,7 +12,7 @@ use crate::plan::Threads;
 use crate::{Carried, Ran, Rate, Setting};
 
 pub(crate) fn download(setting: Setting) -> Ran<Carried> {
-    let (server, client) = connected_pair(Transport::Tcp)?;
+    let (server, client) = unblocked_tcp_pair()?;
     // A message of less is one write.
     let piece = vec![7; setting.body_bytes.min(BUFFER_BYTES)];
     if setting.threads == Threads::Two {

@@ -330,7 +330,10 @@ fn r53_a_server_that_is_stuck_holds_up_nobody_else() {
 
 #[test]
 fn r53_clients_that_give_no_credit_are_reaped_after_the_time_that_is_set() {
-    const CLIENTS: usize = 100;
+    const CLIENTS: usize = 500;
+    // Two for each client, and what the other tests of this program have open.
+    #[cfg(unix)]
+    raise_descriptors();
     let (server, seen) = serve_built(|server| {
         server.http2(Http2Config { credit_wait_ms: 300, ..Http2Config::default() }).ping_policy(None)
     });
@@ -342,6 +345,14 @@ fn r53_clients_that_give_no_credit_are_reaped_after_the_time_that_is_set() {
     }
     eventually("all are reaped", || seen.big_ended.load(Ordering::SeqCst) == CLIENTS);
     assert_eq!(server.handle().counts().map(|counts| counts.handlers), Some(0));
+}
+
+/// As many descriptors as the system lets this process have.
+#[cfg(unix)]
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
 #[test]
