@@ -31,7 +31,6 @@ impl KnownSection {
 /// What a section was found to be when it was checked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A request without content-length.
     Request,
     /// The headers of a final response with content and without content-length.
     Response,
@@ -57,6 +56,8 @@ struct Slot {
     /// Of the decoder's table when the block was decoded.
     version: u64,
     serial: u64,
+    /// What a request announces.
+    content_length: Option<u64>,
     block: Vec<u8>,
     fields: FieldList,
 }
@@ -97,6 +98,12 @@ impl KnownSections {
         self.slots.get(known.slot).map(|slot| &slot.fields)
     }
 
+    /// How much content a known request announces.
+    #[inline]
+    pub(crate) fn content_length(&self, known: KnownSection) -> Option<u64> {
+        self.slots.get(known.slot)?.content_length
+    }
+
     /// Whether a section that was decoded is worth keeping: it is small, and its block was seen under this version before. Takes note
     /// that it was seen now.
     pub(crate) fn comes_again(&mut self, block: &[u8], version: u64, fields: &FieldList) -> bool {
@@ -108,8 +115,14 @@ impl KnownSections {
         std::mem::replace(seen, (hash, version)) == (hash, version)
     }
 
-    /// Keeps a section that [`comes_again`](Self::comes_again), and was found to be of this kind.
-    pub(crate) fn keep(&mut self, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
+    /// Keeps a section that [`comes_again`](Self::comes_again), and was found to be of this kind; `content_length` is of a request.
+    pub(crate) fn keep(
+        &mut self,
+        block: &[u8],
+        version: u64,
+        (kind, content_length): (Kind, Option<u64>),
+        fields: &FieldList,
+    ) {
         let hash = hash(block);
         let slot = self.vacant(version);
         self.serial += 1;
@@ -119,6 +132,7 @@ impl KnownSections {
         slot.fields.clear();
         slot.fields.extend(fields.iter());
         (slot.hash, slot.kind, slot.version, slot.serial) = (hash, kind, version, self.serial);
+        slot.content_length = content_length;
     }
 
     /// Knows no section any more, and keeps the memory for those of another connection. Serials go on.
@@ -161,6 +175,7 @@ impl KnownSections {
                 kind: Kind::Trailers,
                 version: 0,
                 serial: 0,
+                content_length: None,
                 block: Vec::new(),
                 fields: FieldList::new(),
             });
@@ -194,7 +209,7 @@ mod tests {
     /// What the connection does with each section that is not known.
     fn note(known: &mut KnownSections, block: &[u8], version: u64, kind: Kind, fields: &FieldList) {
         if known.comes_again(block, version, fields) {
-            known.keep(block, version, kind, fields);
+            known.keep(block, version, (kind, None), fields);
         }
     }
 

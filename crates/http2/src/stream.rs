@@ -144,12 +144,13 @@ impl Stream {
         self.state.may_send() && !self.end_waits()
     }
 
-    /// Whether content of the peer is in its place, and is neither counted nor thrown away.
+    /// Whether content of the peer is in its place, is as much as content-length has said, and is not thrown away.
     #[inline]
-    pub(crate) fn takes_content(&self) -> bool {
+    pub(crate) fn takes_content(&self, bytes: usize, end: bool) -> bool {
+        let bytes = bytes as u64;
         self.state.may_receive()
             && self.incoming == Section::Content
-            && self.content_left.is_none()
+            && self.content_left.is_none_or(|left| if end { bytes == left } else { bytes <= left })
             && self.discarding.is_none()
     }
 
@@ -183,6 +184,7 @@ impl Stream {
     }
 
     /// Counts content of the peer against its content-length (RFC 9113 §8.1.1). False: the message is malformed.
+    #[inline]
     pub(crate) fn count_content(&mut self, bytes: usize, end: bool) -> bool {
         let Some(left) = self.content_left else { return true };
         let Some(left) = left.checked_sub(bytes as u64) else { return false };

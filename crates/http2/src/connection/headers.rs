@@ -16,7 +16,7 @@ use crate::section::{Plain, list_bytes};
 use crate::stream::{Section, Stream, StreamKey};
 use crate::timers::Timer;
 use crate::tuning::Pace;
-use crate::validate::{Malformed, Status};
+use crate::validate::{Malformed, Request, Status};
 use crate::{Error, ErrorCode, Event, Reach};
 
 /// The answer to a request whose header list is too large.
@@ -182,12 +182,14 @@ impl Connection {
             Found::Closed => self.on_late_headers(env, opening.stream_id).map(|()| None)?,
             Found::Idle => self.on_request(env, opening)?,
         };
-        if let (Some(Event::Headers { .. }), Some(kind)) = (&event, kind)
+        if let (&Some(Event::Headers { stream, .. }), Some(kind)) = (&event, kind)
             && let Some(version) = version.filter(|_| self.decoder.version() == version)
             && self.known.comes_again(block, version, &self.fields)
             && self.is_ordinary(kind)
         {
-            self.known.keep(block, version, kind, &self.fields);
+            let content_length = self.streams.get(stream).and_then(|stream| stream.content_left);
+            let content_length = content_length.filter(|_| kind == Kind::Request);
+            self.known.keep(block, version, (kind, content_length), &self.fields);
         }
         Ok(event)
     }
@@ -209,12 +211,11 @@ impl Connection {
     /// Whether a section that was found well-formed says no more than its kind does.
     fn is_ordinary(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Request => self.fields.iter().all(|field| field.name != b"content-length"),
+            Kind::Request | Kind::Trailers => true,
             Kind::Response => self
                 .validator
                 .response(self.fields.iter())
                 .is_ok_and(|response| (response.status, response.content_length) == (Status::Final, None)),
-            Kind::Trailers => true,
         }
     }
 
@@ -229,23 +230,25 @@ impl Connection {
             return self.turn_away(env, opening, ErrorCode::RefusedStream);
         }
         self.last_processed_id = id;
-        let is_known = self.known_section.is_some();
-        if !is_known && self.fields.overflow().is_some() {
+        if self.known_section.is_none() && self.fields.overflow().is_some() {
             return self.answer_too_large(env, opening);
         }
+        let request = match self.known_section {
+            Some(known) => Ok(Request { content_length: self.known.content_length(known) }),
+            None => self.validator.request(self.fields.iter()),
+        };
         let mut stream = self.new_stream(env, id);
-        let well_formed = is_known
-            || self.validator.request(self.fields.iter()).is_ok_and(|request| {
-                stream.content_left = request.content_length;
-                stream.count_content(0, opening.end_stream)
-            });
+        let well_formed = request.is_ok_and(|request| {
+            stream.content_left = request.content_length;
+            stream.count_content(0, opening.end_stream)
+        });
         if !well_formed || opening.self_dependent {
             return self.turn_away(env, opening, ErrorCode::ProtocolError);
         }
         Ok(Some(self.open_remotely(stream, opening.end_stream)))
     }
 
-    /// Server: a request that is known to be well-formed, on a stream that the client may open.
+    /// Server: a request that is known to be well-formed, on a stream that the client may open. One that ends here announces no content.
     #[inline]
     pub(super) fn on_known_request(
         &mut self,
@@ -257,7 +260,8 @@ impl Connection {
         self.known_section = Some(section);
         self.last_peer_id = id;
         self.last_processed_id = id;
-        let stream = self.new_stream(env, id);
+        let mut stream = self.new_stream(env, id);
+        stream.content_left = self.known.content_length(section);
         self.open_remotely(stream, end)
     }
 

@@ -56,11 +56,12 @@ impl Connection {
             return None;
         }
         let (key, stream) = self.streams.find_mut(head.stream_id)?;
-        if !stream.takes_content() || !stream.receive_window.has_room_for(bytes) {
+        if !stream.takes_content(content.len(), end) || !stream.receive_window.has_room_for(bytes) {
             return None;
         }
         self.receive_window.pass(bytes);
         stream.receive_window.take(bytes);
+        stream.count_content(content.len(), end);
         stream.held_bytes += bytes;
         if end {
             stream.end_remote(key, &mut self.ended);
@@ -107,6 +108,9 @@ impl Connection {
             return None;
         }
         let known = self.known.find(block, self.decoder.version()?, known::Kind::Request)?;
+        if end && self.known.content_length(known).is_some_and(|length| length > 0) {
+            return None;
+        }
         Some(self.on_known_request(env, id, end, known))
     }
 }

@@ -155,6 +155,39 @@ fn content_is_exactly_as_long_as_content_length_says() {
 }
 
 #[test]
+fn requests_that_come_again_and_again_are_each_held_to_the_content_length_of_their_own() {
+    let announced = |length: &str| [request(), pairs(&[("content-length", length)])].concat();
+    let mut peer = Peer::of_server(Config::default());
+    // Whatever the engine remembers of equal sections, it has seen these by then.
+    for id in (1..25).step_by(2) {
+        let length = id as usize / 2 % 3;
+        peer.sends(headers(id, announced(&length.to_string())));
+        peer.sends(last_data(id, &"123"[..length]));
+        assert_eq!(peer.takes_events().len(), 2, "{id}");
+        peer.expects_silence();
+    }
+    for (id, length, frames) in [
+        (25, "2", vec![last_data(25, "1")]),
+        (27, "2", vec![data(27, "1"), last_data(27, "23")]),
+        (29, "1", vec![data(29, "12")]),
+        (31, "2", vec![data(31, "1"), last_headers(31, trailers())]),
+        (33, "0", vec![data(33, "1")]),
+        (35, "2", vec![raw(0, PADDED | END_STREAM, 35, b"\x01x\0")]),
+    ] {
+        peer.sends(headers(id, announced(length)));
+        frames.into_iter().for_each(|frame| peer.sends(frame));
+        peer.expects(reset(id, ErrorCode::ProtocolError));
+        assert_eq!(peer.takes_events().pop(), Some(malformed(id)));
+    }
+    peer.sends(last_headers(37, announced("2")));
+    peer.expects(reset(37, ErrorCode::ProtocolError));
+    peer.expects_silence();
+    peer.sends(last_headers(39, announced("0")));
+    peer.expects_event(Happened::Headers { id: 39, fields: announced("0"), end: true });
+    peer.expects_silence();
+}
+
+#[test]
 fn padding_is_no_content() {
     let mut peer = Peer::of_server(Config::default());
     peer.sends(headers(1, [request(), pairs(&[("content-length", "1")])].concat()));
