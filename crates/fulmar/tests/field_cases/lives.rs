@@ -21,9 +21,9 @@ use crate::peer::{
 use crate::service::{BIG, SLOW, U, serve, serve_built};
 
 /// What is waited for has failed the test long before.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-const SHORT: Duration = Duration::from_millis(200);
+pub(crate) const SHORT: Duration = Duration::from_millis(200);
 
 fn every(time: Duration, timeout: Duration, without_calls: bool) -> Keepalive {
     Keepalive { time, timeout, without_calls }
@@ -42,7 +42,7 @@ fn refusing() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn is_question(frame: &Frame) -> bool {
+pub(crate) fn is_question(frame: &Frame) -> bool {
     frame.kind == PING && !frame.has(ACK)
 }
 

@@ -22,5 +22,6 @@ mod runtimes;
 mod service;
 mod shutdown;
 mod streams;
+mod times;
 mod unix;
 mod wire;
