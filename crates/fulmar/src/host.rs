@@ -17,6 +17,7 @@ use fulmar_reactor::{
 use crate::client::endpoint::ClientEndpoint;
 use crate::client::{ChannelSpec, Connections, PendingCall, Place};
 use crate::counts::Counts;
+use crate::direct::{DirectCalls, InProcess};
 use crate::error::ServerError;
 use crate::peer::Peer;
 use crate::rest::{Napping, Shelf};
@@ -61,6 +62,10 @@ pub(crate) enum Letter {
     Place { server: u64, call: PlacedCall },
     /// Such a call goes on.
     PlacedWoken { server: u64, index: usize },
+    /// A call that came without a connection goes on, or was given up.
+    DirectWoken { server: u64, index: usize },
+    /// The deadline of such a call has come.
+    DirectDue { server: u64, index: usize },
     /// A server is to end within `grace`.
     Shutdown { server: u64, grace: Duration },
     /// The grace is over.
@@ -107,10 +112,12 @@ impl RoofHost {
         let listeners = listeners.map_err(|error| ServerError::io("cannot listen", error))?;
         let connections = Arc::new(AtomicUsize::new(0));
         let router = Rc::new(RefCell::new(router));
+        let direct = DirectCalls::new(shared, core.mailbox(), routes.clone(), router.clone());
         let kin = ServerKin { shared: shared.clone(), routes, router: router.clone() };
         self.servers.insert(ServerSlot {
             shared: shared.clone(),
             placed: PlacedCalls::new(shared.id, core.mailbox(), router.clone()),
+            direct,
             router,
             shelf: Rc::new(Shelf::new(kin)),
             listeners,
@@ -176,6 +183,48 @@ impl RoofHost {
         })
     }
 
+    /// A caller begins a call: over its channel's connection, or without one, where that makes no difference.
+    fn on_start(&mut self, core: &mut Core, spec: &Arc<ChannelSpec>, pending: PendingCall) {
+        let left = match &spec.place {
+            Place::InProcess(place) => self.start_directly(core, spec, place, pending),
+            Place::Tcp(_) | Place::Connected(_) => Some(pending),
+        };
+        if let Some(pending) = left {
+            self.channels.start(core, spec, pending);
+        }
+    }
+
+    /// Has a server of this reactor handle a call without a connection. Gives the call back if it has to take one.
+    fn start_directly(
+        &mut self,
+        core: &mut Core,
+        spec: &Arc<ChannelSpec>,
+        place: &InProcess,
+        pending: PendingCall,
+    ) -> Option<PendingCall> {
+        let Some(link) = self.channels.ready_link(spec.id) else { return Some(pending) };
+        let takes_calls = match core.transport(link) {
+            Some(RoofTransport::Client(wire)) => wire.endpoint().takes_direct_calls(),
+            _ => false,
+        };
+        if !takes_calls || !place.lends_itself(spec, core.now()) {
+            return Some(pending);
+        }
+        match self.servers.get_mut(place.server.id).filter(|slot| !slot.closing) {
+            Some(slot) => slot.direct.begin(core, (spec, link), pending),
+            None => Some(pending),
+        }
+    }
+
+    /// Something about a call that came without a connection.
+    fn on_direct(&mut self, core: &mut Core, server: u64, act: impl FnOnce(&mut Core, &mut DirectCalls)) {
+        let Some(slot) = self.servers.get_mut(server) else { return };
+        act(core, &mut slot.direct);
+        if slot.closing {
+            self.end_server_if_idle(core, server);
+        }
+    }
+
     fn on_arrival(&mut self, core: &mut Core, arrival: Arrival) {
         match self.server_end(arrival.server, arrival.peer) {
             Some(make) => {
@@ -232,6 +281,9 @@ impl RoofHost {
         for key in connections_of(core, server) {
             core.close(key, &Closed::local("the server has shut down"));
         }
+        if let Some(slot) = self.servers.get_mut(server) {
+            slot.direct.cut_off(core);
+        }
         self.end_server_if_idle(core, server);
     }
 
@@ -278,7 +330,7 @@ impl Host for RoofHost {
 
     fn on_letter(&mut self, core: &mut Core, letter: Letter) {
         match letter {
-            Letter::Start { spec, pending } => self.channels.start(core, &spec, pending),
+            Letter::Start { spec, pending } => self.on_start(core, &spec, pending),
             Letter::Restart { channel, pending } => self.channels.restart(core, channel, pending),
             Letter::Resolved { channel, resolved } => self.channels.on_resolved(core, channel, resolved),
             Letter::Ready { channel, connection } => self.channels.on_ready(core, channel, connection),
@@ -294,6 +346,12 @@ impl Host for RoofHost {
             Letter::Place { server, call } => self.on_placed(core, server, |placed| placed.accept(call)),
             Letter::PlacedWoken { server, index } => {
                 self.on_placed(core, server, |placed| placed.on_wake(index));
+            }
+            Letter::DirectWoken { server, index } => {
+                self.on_direct(core, server, |core, direct| direct.on_wake(core, index));
+            }
+            Letter::DirectDue { server, index } => {
+                self.on_direct(core, server, |core, direct| direct.on_deadline(core, index));
             }
             Letter::Shutdown { server, grace } => self.on_shutdown(core, server, grace),
             Letter::CutOff { server } => self.on_cut_off(core, server),

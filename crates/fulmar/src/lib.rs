@@ -73,6 +73,7 @@ mod client;
 mod context;
 mod control_plane;
 mod counts;
+mod direct;
 mod encoded;
 mod error;
 mod extensions;

@@ -190,6 +190,16 @@ impl Client {
         self.end.connection.streams()
     }
 
+    /// Whether a call more may be started, as far as the server's limit on calls at a time goes.
+    pub fn has_slot(&self) -> bool {
+        self.end.connection.has_slot()
+    }
+
+    /// How many calls that are not on this connection count as if they were, since they were made in its place: 0 at first.
+    pub fn set_calls_beside(&mut self, count: u32) {
+        self.end.connection.set_streams_beside(count);
+    }
+
     /// Whether the settings of the server have arrived.
     pub fn is_ready(&self) -> bool {
         self.ready
@@ -295,6 +305,6 @@ pub(crate) fn write_content_type(subtype: &str, into: &mut String) {
     }
 }
 
-fn deadline_exceeded() -> Status {
+pub(crate) fn deadline_exceeded() -> Status {
     Status::new(Code::DeadlineExceeded, "deadline passed before the answer was complete")
 }

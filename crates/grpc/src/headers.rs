@@ -229,8 +229,9 @@ impl StatusText {
         base64::encode(status.details(), &mut self.bytes);
     }
 
-    /// Encodes so much of the message as takes at most `bytes_max`, in whole characters, and no details.
-    pub(crate) fn encode_beginning(&mut self, status: &Status, bytes_max: usize) {
+    /// Encodes so much of the message as takes at most `bytes_max`, in whole characters, and no details. Returns how many bytes of it
+    /// that are.
+    pub(crate) fn encode_beginning(&mut self, status: &Status, bytes_max: usize) -> usize {
         let mut bytes = 0;
         let fits = |character: &char| {
             // A space counts as if it came last, where it is encoded.
@@ -242,6 +243,7 @@ impl StatusText {
         self.bytes.clear();
         percent::encode(&status.message()[..beginning], &mut self.bytes);
         self.message_len = self.bytes.len();
+        beginning
     }
 
     /// The fields of the status encoded last, which has this code.

@@ -62,6 +62,7 @@ mod call;
 mod client;
 mod code;
 mod config;
+pub mod direct;
 pub mod encoding;
 mod end;
 mod event;

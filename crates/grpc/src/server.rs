@@ -20,6 +20,8 @@ use crate::routes::{MethodId, Routes};
 mod answer;
 mod receive;
 
+pub(crate) use answer::{SHORTENED_MESSAGE_BYTES_MAX, status_fields, too_large};
+
 /// The server's end of one connection: calls in, answers out.
 ///
 /// # The loop contract

@@ -96,6 +96,15 @@ impl Status {
         matches!(self.code, Code::Ok)
     }
 
+    /// The status that the other end gets to see: without its source, and without its metadata, which are trailers.
+    pub(crate) fn without_what_stays_here(&self) -> Self {
+        let shown = Self::new(self.code, self.message.clone());
+        match &self.rest {
+            None => shown,
+            Some(rest) => shown.with_details(rest.details.clone()),
+        }
+    }
+
     /// Whether there is nothing besides the code.
     pub(crate) fn is_plain(&self) -> bool {
         self.message.is_empty() && self.rest.is_none()

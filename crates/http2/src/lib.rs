@@ -104,7 +104,7 @@ pub use config::Config;
 pub use connection::{Connection, Resting, Role, Sent};
 pub use error::{Error, ErrorCode, OpenError, Reach, SendError};
 pub use event::Event;
-pub use fulmar_hpack::{Field, Fields, Indexing, Template};
+pub use fulmar_hpack::{FIELD_OVERHEAD_BYTES, Field, Fields, Indexing, Template};
 pub use known::KnownSection;
 pub use memory::{Memory, Sends};
 pub use pulse::{Ages, Keepalive, PingPolicy};

@@ -20,13 +20,13 @@ use super::target::Target;
 use super::{ClientReactor, PendingCall};
 use crate::call::{CallCell, ChannelCells};
 use crate::counts::ChannelCounts;
+use crate::direct::InProcess;
 use crate::error::ConnectError;
 use crate::host::{self, Letter};
 use crate::intercept::{Chain, Interceptor};
 use crate::lock;
 use crate::metadata_lease::MetadataShelf;
 use crate::packing::Press;
-use crate::server::ServerShared;
 use crate::trace;
 use crate::wire::ClientSecurity;
 
@@ -36,6 +36,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How many calls of one channel wait for a connection or a stream by default.
 const WAITING_CALLS_MAX: usize = 65_536;
+
+/// What texts call the server of an in-process channel.
+pub(crate) const IN_PROCESS: &str = "the in-process server";
 
 /// A way to a server, for calls from any thread and under any executor.
 ///
@@ -95,7 +98,7 @@ pub(crate) struct ChannelSpec {
 pub(crate) enum Place {
     Tcp(Target),
     Connected(Arc<Handed>),
-    InProcess(Arc<ServerShared>),
+    InProcess(Arc<InProcess>),
 }
 
 /// Settings of a channel: the same memory for all channels that have the default.
@@ -129,6 +132,13 @@ impl Deref for ChannelConfig {
 impl DerefMut for ChannelConfig {
     fn deref_mut(&mut self) -> &mut ChannelSettings {
         Arc::make_mut(&mut self.0)
+    }
+}
+
+impl ChannelConfig {
+    /// Whether both are the same settings in the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -243,7 +253,7 @@ impl Channel {
         let place = &self.inner.spec.place;
         let Err(letter) = host::send_to_current(letter, place) else { return Ok(()) };
         let owner = match place {
-            Place::InProcess(server) => return server.send_to_any(letter),
+            Place::InProcess(place) => return place.server.send_to_any(letter),
             Place::Connected(handed) => handed.owner(),
             Place::Tcp(_) => None,
         };
@@ -410,7 +420,7 @@ impl ChannelSpec {
         match &self.place {
             Place::Tcp(target) => &target.uri,
             Place::Connected(handed) => &handed.target.uri,
-            Place::InProcess(_) => "the in-process server",
+            Place::InProcess(_) => IN_PROCESS,
         }
     }
 
@@ -430,7 +440,7 @@ impl Place {
         match self {
             Self::Tcp(_) => true,
             Self::Connected(handed) => handed.is_on(mailbox),
-            Self::InProcess(server) => server.is_served_by(mailbox),
+            Self::InProcess(place) => place.server.is_served_by(mailbox),
         }
     }
 }

@@ -282,8 +282,8 @@ impl ChannelState {
         self.link = Link::Connecting(attempt);
         let mailbox = core.mailbox();
         match &spec.place {
-            Place::InProcess(server) => {
-                mailbox.send(Letter::OpenPipe { spec: spec.clone(), server: server.clone() });
+            Place::InProcess(place) => {
+                mailbox.send(Letter::OpenPipe { spec: spec.clone(), server: place.server.clone() });
             }
             Place::Tcp(target) => {
                 let channel = spec.id;

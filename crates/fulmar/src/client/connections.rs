@@ -48,6 +48,14 @@ impl Connections {
         }
     }
 
+    /// The connection of a channel, if it is ready.
+    pub(crate) fn ready_link(&self, channel: u64) -> Option<ConnectionKey> {
+        match self.channels.get(&channel)?.link {
+            Link::Ready(key) => Some(key),
+            _ => None,
+        }
+    }
+
     /// Takes back a call that its connection could not have processed.
     pub(crate) fn restart(&mut self, core: &mut Core, channel: u64, pending: PendingCall) {
         match self.channels.get_mut(&channel) {

@@ -1,5 +1,6 @@
 //! The client end of a connection: starts calls, and carries what arrives to their cells.
 
+use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -48,8 +49,10 @@ pub(crate) struct ClientEndpoint {
     /// The server's SETTINGS must arrive by then; None once they have.
     ready_by: Option<Instant>,
     going_away: bool,
-    /// A call was begun here.
+    /// A call has ended here that the connection carried to its end.
     carried: bool,
+    /// Calls that went to the server without the connection, and that wait there. They count as its streams.
+    direct: u32,
     /// What the connection has come to, once it is over.
     lost: Option<Box<TransportError>>,
     /// How long the server may be silent before it is asked.
@@ -67,6 +70,10 @@ pub(crate) enum Command {
     Start(PendingCall),
     /// Look into the cell of the call with this index: its caller drives this connection itself and has no door.
     Look(usize),
+    /// A call has gone to the server without the connection, and waits there; see [`ClientEndpoint::takes_direct_calls`].
+    DirectBegun,
+    /// One of those has ended.
+    DirectEnded,
     /// The channel is gone: close.
     Retire,
 }
@@ -95,6 +102,7 @@ impl ClientEndpoint {
             ready_by: Some(ready_by),
             going_away: false,
             carried: false,
+            direct: 0,
             lost: None,
         }
     }
@@ -125,6 +133,16 @@ impl ClientEndpoint {
     /// Whether new calls may be given to this connection.
     pub(crate) fn takes_calls(&self) -> bool {
         !self.going_away
+    }
+
+    /// Whether a call may go to the server without the connection: one that the connection would begin at once. The first one
+    /// does not, so that the connection has carried a call.
+    pub(crate) fn takes_direct_calls(&self) -> bool {
+        self.carried
+            && self.takes_calls()
+            && self.is_ready()
+            && self.waiting.is_empty()
+            && self.grpc.has_slot()
     }
 
     /// The connection's key, if a reactor has it.
@@ -170,6 +188,11 @@ impl ClientEndpoint {
         } else if let Err(pending) = self.start_now(env, pending) {
             self.wait(pending, env.now);
         }
+    }
+
+    fn set_direct(&mut self, calls: u32) {
+        self.direct = calls;
+        self.grpc.set_calls_beside(calls);
     }
 
     fn wait(&mut self, pending: PendingCall, now: Instant) {
@@ -447,6 +470,7 @@ impl ClientEndpoint {
             return self.not_processed.give_back(self.spec.id, PendingCall::call(call.cell));
         }
         state.slot = None;
+        self.carried |= self.lost.is_none() && !self.grpc.unprocessed(key);
         let mut status = with_trailers(status, &state.trailers_in);
         if let Some(lost) = &self.lost
             && status.code() == Code::Unavailable
@@ -537,6 +561,8 @@ impl Endpoint for ClientEndpoint {
         match command {
             Command::Start(pending) => self.start(env, pending),
             Command::Look(index) => self.look(env, index),
+            Command::DirectBegun => self.set_direct(self.direct + 1),
+            Command::DirectEnded => self.set_direct(self.direct.saturating_sub(1)),
             Command::Retire => return Err(Closed::local("the channel was dropped")),
         }
         Ok(())
@@ -565,6 +591,13 @@ impl Endpoint for ClientEndpoint {
     }
 }
 
+/// How a call ends whose server has closed the connection, for a client that calls the server so.
+pub(crate) fn hung_up(server: &str) -> Status {
+    let closed = Closed::peer("the peer closed the connection").caused_by(io::ErrorKind::UnexpectedEof);
+    let text = format!("connection lost: {server}: {}", closed.text);
+    Status::unavailable(text).with_source(TransportError::new(server, &closed))
+}
+
 fn give_back(env: &mut Env<'_>, body: Body<'_>) {
     if let Body::Block(block) = body {
         env.pool.give(block);
@@ -572,7 +605,7 @@ fn give_back(env: &mut Env<'_>, body: Body<'_>) {
 }
 
 /// A failure carries what the server sent with it.
-fn with_trailers(status: Status, trailers: &MetadataMap) -> Status {
+pub(crate) fn with_trailers(status: Status, trailers: &MetadataMap) -> Status {
     if status.is_ok() || trailers.is_empty() { status } else { status.with_metadata(trailers.clone()) }
 }
 

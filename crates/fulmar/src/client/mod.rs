@@ -22,7 +22,7 @@ pub(crate) use attempt::{interleaved, share_of};
 pub use background::ClientReactor;
 pub use backoff::Backoff;
 pub use channel::{Channel, ChannelBuilder};
-pub(crate) use channel::{ChannelConfig, ChannelSpec, Place};
+pub(crate) use channel::{ChannelConfig, ChannelSpec, IN_PROCESS, Place};
 pub(crate) use channel_state::too_late;
 pub(crate) use connections::Connections;
 pub use connectivity::{ConnectivityState, ConnectivityWatch};

@@ -38,6 +38,11 @@ impl PendingCall {
         self.kind == Kind::Held
     }
 
+    /// Whether it is a call, of which nothing has begun.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.kind == Kind::Call
+    }
+
     pub(crate) fn probe(cell: Arc<CallCell>) -> Self {
         Self { cell: Some(cell), kind: Kind::Probe }
     }

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use super::*;
 use crate::call::CallCell;
+use crate::direct::InProcess;
 use crate::{Channel, Server};
 
 mod resting;
@@ -45,7 +46,7 @@ fn a_connection_that_arrives_behind_the_shutdown_does_not_hold_the_server() {
 fn a_pipe_for_a_channel_that_is_gone_does_not_hold_the_server() {
     let mut reactor = reactor();
     let shared = served(&mut reactor);
-    let spec = Arc::new(ChannelSpec::new(1, Place::InProcess(shared.clone()), Default::default()));
+    let spec = Arc::new(ChannelSpec::new(1, Place::InProcess(InProcess::new(shared.clone())), Default::default()));
     let (host, core) = reactor.parts();
     host.on_letter(core, Letter::OpenPipe { spec, server: shared.clone() });
     host.on_letter(core, Letter::Shutdown { server: shared.id, grace: LONG });
@@ -180,7 +181,7 @@ fn nothing_is_held_for_calls_that_were_given_up() {
     let (shared, _) = server.into_parts();
     let (host, core) = reactor.parts();
     host.serve(core, &shared, Vec::new(), false).unwrap();
-    let channel = Channel::new(Place::InProcess(shared), Default::default(), None);
+    let channel = Channel::new(Place::InProcess(InProcess::new(shared)), Default::default(), None);
 
     let _running = Running::enter(reactor.core().mailbox());
     reactor.block_on(async {

@@ -10,6 +10,7 @@ use fulmar_reactor::{Address, Socket};
 use super::{Refused, ServerShared};
 use crate::client::{Channel, ChannelConfig, Place};
 use crate::counts::Counts;
+use crate::direct::InProcess;
 use crate::error::ServerError;
 
 /// Shuts a server down, and reaches it in-process, from any thread or handler.
@@ -33,7 +34,7 @@ impl ServerHandle {
     /// and failures as a connection. Its requests are never compressed, whatever the server accepts, and it accepts no compressed
     /// replies: what never leaves memory gets no faster by being made smaller.
     pub fn in_process(&self) -> Channel {
-        Channel::new(Place::InProcess(self.shared.clone()), ChannelConfig::default(), None)
+        Channel::new(Place::InProcess(InProcess::new(self.shared.clone())), ChannelConfig::default(), None)
     }
 
     /// Serves a connection that was not accepted by the server itself: a connected socket from anywhere, such as one end of a

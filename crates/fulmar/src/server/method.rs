@@ -7,12 +7,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use fulmar_base::{Env, Output, Pool};
-use fulmar_grpc::{Arena, CallKey, Code, Compression, MetadataMap, Part, Status};
+use fulmar_grpc::{Arena, CallKey, Code, Compression, Config, MetadataMap, Part, Status};
 
 use super::endpoint::flush;
 use super::order::Answered;
 use crate::call::CallCell;
 use crate::context::CallContext;
+use crate::direct::DirectAnswer;
 use crate::intercept::CallHooks;
 use crate::packing::unknown;
 use crate::panics::{caught, contained};
@@ -24,7 +25,7 @@ use crate::trace::CallSpan;
 pub(super) const SECOND_MESSAGE: &str = "the method takes one request message, and a second one arrived";
 
 /// Whose panics are caught here.
-const HANDLER: &str = "the handler";
+pub(crate) const HANDLER: &str = "the handler";
 
 /// What a connection can do with a method, whatever its message types.
 pub(crate) trait Method {
@@ -83,6 +84,8 @@ pub(crate) enum Destination<'a, 'e> {
     Engine { grpc: &'a mut fulmar_grpc::Server, env: &'a mut Env<'e>, call: CallKey },
     /// To the connection, which is on another reactor, by way of the call's cell.
     Cell { cell: &'a CallCell, answered: &'a mut Answered },
+    /// To a caller in the same process, without a connection. `configs` are the server's and the client's.
+    Direct { answer: &'a mut DirectAnswer, configs: (&'a Config, &'a Config), pool: &'a mut Pool },
 }
 
 impl Answer<'_, '_> {
@@ -110,6 +113,7 @@ impl Answer<'_, '_> {
                 answered.status = status.clone();
                 answered.trailers.extend_from(trailers);
             }
+            Destination::Direct { answer, configs, .. } => answer.finish(status, trailers, *configs),
         }
     }
 
@@ -118,7 +122,7 @@ impl Answer<'_, '_> {
     pub(super) fn flush(&mut self, cell: &CallCell) -> Option<Waker> {
         match &mut self.to {
             Destination::Engine { grpc, env, call } => flush(cell, grpc, env, *call),
-            Destination::Cell { .. } => None,
+            Destination::Cell { .. } | Destination::Direct { .. } => None,
         }
     }
 
@@ -130,6 +134,12 @@ impl Answer<'_, '_> {
                 return match cell.encode_reply(response, self.bytes_max) {
                     Ok(()) => self.conclude(&Status::default(), response.trailers()),
                     Err(status) => self.conclude(&status, MetadataMap::EMPTY),
+                };
+            }
+            Destination::Direct { answer, configs, pool } => {
+                return match answer.reply(response, self.span, *configs, pool) {
+                    Ok(code) => self.span.set_code(code),
+                    Err(status) => self.finish(&status, MetadataMap::EMPTY),
                 };
             }
         };
@@ -190,7 +200,7 @@ impl Answer<'_, '_> {
 
 /// A large message, which is not copied once it is encoded: its prefix, where that is apart, and what follows. One that is over the
 /// limit is not encoded.
-fn large_parts<Resp: Payload>(
+pub(crate) fn large_parts<Resp: Payload>(
     message: &Resp,
     length: usize,
     bytes_max: usize,

@@ -7,7 +7,7 @@ pub(crate) mod endpoint;
 mod handle;
 mod intercepted;
 mod lives;
-mod method;
+pub(crate) mod method;
 mod order;
 mod placed;
 mod placement;

@@ -1,7 +1,7 @@
 //! What the reactors of a server share, and what each of them keeps of it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Add;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use super::endpoint::ServerEndpoint;
 use super::router::{Router, Service};
 use super::{Door, PlacedCalls, Placement};
 use crate::counts::Counts;
+use crate::direct::DirectCalls;
 use crate::error::ServerError;
 use crate::host::Letter;
 use crate::intercept::Chain;
@@ -226,7 +227,8 @@ impl std::fmt::Debug for ServerShared {
 /// The servers of one reactor.
 #[derive(Default)]
 pub(crate) struct ServerSlots {
-    servers: HashMap<u64, ServerSlot>,
+    /// By their numbers. There are few.
+    servers: BTreeMap<u64, ServerSlot>,
 }
 
 /// A server on one reactor.
@@ -239,6 +241,8 @@ pub(crate) struct ServerSlot {
     pub(crate) connections: Arc<AtomicUsize>,
     /// Calls of connections on other reactors.
     pub(crate) placed: PlacedCalls,
+    /// Calls of in-process channels that need no connection.
+    pub(crate) direct: DirectCalls,
     /// The reactor was started for this server and ends with it.
     pub(crate) owns_reactor: bool,
     pub(crate) closing: bool,
@@ -249,7 +253,10 @@ pub(crate) struct ServerSlot {
 impl ServerSlot {
     /// Whether it is shutting down and has nothing left to do on its reactor.
     pub(crate) fn is_over(&self) -> bool {
-        self.closing && self.connections.load(Ordering::Relaxed) == 0 && self.placed.is_empty()
+        self.closing
+            && self.connections.load(Ordering::Relaxed) == 0
+            && self.placed.is_empty()
+            && self.direct.is_empty()
     }
 }
 
@@ -272,15 +279,16 @@ impl ServerSlots {
 
     /// What the calls of these servers have in use.
     pub(crate) fn counts(&self) -> Counts {
-        self.servers.values().map(|slot| slot.router.borrow_mut().counts()).fold(Counts::default(), Add::add)
+        let counts = |slot: &ServerSlot| slot.router.borrow_mut().counts() + slot.direct.counts();
+        self.servers.values().map(counts).fold(Counts::default(), Add::add)
     }
 
     pub(crate) fn remove(&mut self, server: u64) -> Option<ServerSlot> {
         self.servers.remove(&server)
     }
 
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = ServerSlot> + '_ {
-        self.servers.drain().map(|(_, slot)| slot)
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = ServerSlot> + use<> {
+        std::mem::take(&mut self.servers).into_values()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::metadata::MetadataMap;
 use crate::status::Status;
 
 /// What is kept of the message of a status when the trailers are larger than the client accepts, in bytes.
-const SHORTENED_MESSAGE_BYTES_MAX: usize = 512;
+pub(crate) const SHORTENED_MESSAGE_BYTES_MAX: usize = 512;
 
 /// Answering.
 impl Server {
@@ -367,7 +367,7 @@ impl Server {
                 text.encode(&too_large("trailers", size, limit));
             }
             Err(SendError::HeadersTooLarge { .. }) => {
-                text.encode_beginning(status, SHORTENED_MESSAGE_BYTES_MAX)
+                text.encode_beginning(status, SHORTENED_MESSAGE_BYTES_MAX);
             }
             Err(_) => return Err(Gone),
         }
@@ -418,7 +418,7 @@ impl Server {
 }
 
 /// The fields of a status, as trailers or as a whole answer.
-fn status_fields<'f>(
+pub(crate) fn status_fields<'f>(
     code: Code,
     text: &'f StatusText,
     encodings: &'f Encodings,
@@ -429,7 +429,7 @@ fn status_fields<'f>(
     head.chain(text.fields(code)).chain(metadata)
 }
 
-fn too_large(what: &str, size: usize, limit: usize) -> Status {
+pub(crate) fn too_large(what: &str, size: usize, limit: usize) -> Status {
     let text =
         format!("{what} of the answer of {size} bytes exceed the {limit} bytes that the client accepts");
     Status::new(Code::ResourceExhausted, text)

@@ -452,7 +452,7 @@ impl Connection {
 
     /// Tells a caller that was told to wait that a stream may be opened.
     pub(super) fn offer_slot(&mut self) {
-        if self.slot_wanted && self.streams.len() < self.streams_allowed() {
+        if self.slot_wanted && self.has_slot() {
             self.slot_wanted = false;
             self.events.push_back(Event::StreamSlotFree);
         }

@@ -95,6 +95,8 @@ pub struct Connection {
     last_processed_id: u32,
     /// Whether `open` has told the caller to wait for a stream to end.
     slot_wanted: bool,
+    /// Client: what counts as open streams of this connection besides them.
+    streams_beside: u32,
 
     /// What this end may send on the connection.
     send_window: SendWindow,
@@ -150,6 +152,7 @@ impl Connection {
             last_peer_id: 0,
             last_processed_id: 0,
             slot_wanted: false,
+            streams_beside: 0,
             send_window: SendWindow::new(WINDOW_INITIAL),
             receive_window: ReceiveWindow::new(WINDOW_INITIAL),
             backlog: Backlog::default(),

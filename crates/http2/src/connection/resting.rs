@@ -75,6 +75,7 @@ impl Connection {
             && self.streams.len() == 0
             && !self.has_events()
             && !self.slot_wanted
+            && self.streams_beside == 0
             && self.header_block.is_none()
             && self.pings.are_answered()
             && !self.tuner.is_probing()
@@ -115,6 +116,7 @@ impl Connection {
             last_peer_id,
             last_processed_id,
             slot_wanted: _,
+            streams_beside: _,
             send_window,
             receive_window,
             backlog,

@@ -64,7 +64,7 @@ impl Connection {
         if self.next_id > self.config.stream_id_max {
             return Err(OpenError::Exhausted);
         }
-        if self.streams.len() >= self.streams_allowed() || env.out.len() > self.config.output_bytes_max {
+        if !self.has_slot() || env.out.len() > self.config.output_bytes_max {
             self.slot_wanted = true;
             return Err(OpenError::LimitReached);
         }
@@ -351,6 +351,18 @@ impl Connection {
     pub fn may_queue(&self, stream: StreamKey) -> usize {
         let waiting = self.sending_ref(stream).map(Stream::waiting_bytes);
         waiting.map_or(0, |waiting| self.config.send_queue_bytes_max.saturating_sub(waiting))
+    }
+
+    /// Whether a stream may be opened, as far as the limit on concurrent streams goes. Client.
+    pub fn has_slot(&self) -> bool {
+        self.streams.len() + (self.streams_beside as usize) < self.streams_allowed()
+    }
+
+    /// How many calls that have no stream of this connection count as one all the same, since they were made in its place: 0 at first.
+    /// Client.
+    pub fn set_streams_beside(&mut self, count: u32) {
+        self.streams_beside = count;
+        self.offer_slot();
     }
 
     /// How many streams may be open at once. Client.

@@ -29,13 +29,14 @@ impl Rests for ClientEndpoint {
     type Kin = Mailbox<Letter>;
 
     fn is_idle(&self) -> bool {
-        self.grpc.calls() == 0 && self.grpc.streams() == 0 && self.waiting.is_empty()
+        self.grpc.calls() == 0 && self.grpc.streams() == 0 && self.waiting.is_empty() && self.direct == 0
     }
 
     fn rest(&mut self, now: Instant) -> Option<RestingClient> {
         let is_idle = self.is_ready()
             && !self.going_away
             && self.waiting.is_empty()
+            && self.direct == 0
             && self.calls.iter().all(Option::is_none);
         let grpc = if is_idle { self.grpc.rest(now)? } else { return None };
         // By name, so that a field which is added has its place here, too.
@@ -51,6 +52,7 @@ impl Rests for ClientEndpoint {
             going_away: _,
             keepalive_time,
             carried,
+            direct: _,
             lost: _,
         } = self;
         calls.clear();
@@ -95,7 +97,7 @@ impl Rests for ClientEndpoint {
             self.doors.push(door);
             self.calls.push(None);
         }
-        (self.ready_by, self.carried, self.lost) = (None, carried, None);
+        (self.ready_by, self.carried, self.direct, self.lost) = (None, carried, 0, None);
     }
 
     fn spare_memory(&self) -> usize {
@@ -119,6 +121,12 @@ impl Napping<ClientEndpoint> {
     pub(crate) fn has_carried(&self) -> bool {
         let resting = || self.resting().is_some_and(|resting| resting.carried);
         self.awake().map_or_else(resting, |end| end.carried)
+    }
+
+    /// Whether calls may go to the server without this connection.
+    pub(crate) fn takes_direct_calls(&self) -> bool {
+        // One that rests has room for a call: it has none.
+        self.awake().map_or_else(|| self.has_carried(), ClientEndpoint::takes_direct_calls)
     }
 
     /// Whether new calls may be given to this connection.

@@ -1,0 +1,431 @@
+//! The calls that a server handles on one reactor without a connection.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use fulmar_base::{Instant, Pool};
+use fulmar_grpc::{MetadataMap, MethodId, Routes, Status, direct};
+use fulmar_reactor::{ConnectionKey, Mailbox, TimerKey};
+
+use super::answer::DirectAnswer;
+use crate::call::{CallCell, CallEnd, CallFate, CellShape, Outbound};
+use crate::client::endpoint::{Command, hung_up};
+use crate::client::{IN_PROCESS, ChannelConfig, ChannelSpec, PendingCall};
+use crate::context::{CallContext, CallFacts};
+use crate::counts::Counts;
+use crate::handling::Handling;
+use crate::host::{Core, Letter, RoofCommand};
+use crate::metadata_lease::MetadataLease;
+use crate::payload::{Incoming, PREFIX_LEN};
+use crate::server::method::{Answer, Destination};
+use crate::server::{Router, ServerShared};
+use crate::trace::{CallSpan, Polling};
+
+/// The calls of one server on one reactor that came without a connection.
+pub(crate) struct DirectCalls {
+    server: Arc<ServerShared>,
+    mailbox: Mailbox<Letter>,
+    routes: Arc<Routes>,
+    router: Rc<RefCell<Router>>,
+    /// Those that wait for something. A call that is answered at once is never here.
+    waiting: Vec<Option<DirectCall>>,
+    /// One for each index, made when the index is first used.
+    wakers: Vec<(Arc<Messenger>, Waker)>,
+    free: Vec<usize>,
+    /// What the handler that is being polled has answered.
+    answer: DirectAnswer,
+    /// The settings of the channel that called last, and what all its requests say.
+    caller: Option<(ChannelConfig, Arc<MetadataMap>)>,
+}
+
+/// A call whose caller is in the same process.
+struct DirectCall {
+    /// The caller's.
+    cell: Arc<CallCell>,
+    config: ChannelConfig,
+    method: MethodId,
+    slot: u32,
+    fate: Arc<CallFate>,
+    deadline: Option<Instant>,
+    span: CallSpan,
+    /// While it waits: the connection of its channel, which counts it.
+    link: Option<ConnectionKey>,
+    timer: Option<TimerKey>,
+}
+
+/// What a caller has left in its cell.
+struct Request {
+    method: MethodId,
+    outbound: Outbound,
+    deadline: Option<Instant>,
+    /// None if it is what all requests of the channel say.
+    metadata: Option<MetadataLease>,
+}
+
+/// Wakes a call: by a letter to its reactor, one for all wake-ups until it is read.
+struct Messenger {
+    mailbox: Mailbox<Letter>,
+    server: u64,
+    index: usize,
+    is_sent: AtomicBool,
+}
+
+impl Wake for Messenger {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_sent.swap(true, Ordering::AcqRel) {
+            self.mailbox.send(Letter::DirectWoken { server: self.server, index: self.index });
+        }
+    }
+}
+
+/// What the host does with them.
+impl DirectCalls {
+    pub(crate) fn new(
+        server: &Arc<ServerShared>,
+        mailbox: Mailbox<Letter>,
+        routes: Arc<Routes>,
+        router: Rc<RefCell<Router>>,
+    ) -> Self {
+        Self {
+            server: server.clone(),
+            mailbox,
+            routes,
+            router,
+            waiting: Vec::new(),
+            wakers: Vec::new(),
+            free: Vec::new(),
+            answer: DirectAnswer::default(),
+            caller: None,
+        }
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.waiting.len()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let calls = self.waiting.iter().flatten();
+        let deadlines = calls.clone().filter(|call| call.deadline.is_some()).count();
+        let calls = calls.count();
+        // Both ends have a clock for a call over a connection, and so there are two deadlines.
+        Counts { handlers: calls, client_calls: calls, deadlines: 2 * deadlines, ..Counts::default() }
+    }
+
+    /// Handles a call. Gives it back, untouched, when it has to take the pipe: it does not have exactly one small message, or its method
+    /// takes or answers with a stream, or is none; it was cancelled, or its time is over; its message or metadata may be over a limit.
+    pub(crate) fn begin(
+        &mut self,
+        core: &mut Core,
+        (spec, link): (&ChannelSpec, ConnectionKey),
+        pending: PendingCall,
+    ) -> Option<PendingCall> {
+        let Some(request) = self.take_request(core.now(), spec, &pending) else { return Some(pending) };
+        let index = self.free.pop().unwrap_or_else(|| self.add_place());
+        let (call, outbound) = self.open(core.now(), spec, request, pending.take());
+        let begun = self.deliver(core.pool(), index, &call, &outbound);
+        give_back(&call.cell, outbound);
+        match begun {
+            Ok(true) => self.finish(core, index, call, CallEnd::Finished),
+            Ok(false) => self.go_on(core, index, call, Some(link)),
+            Err(status) => self.fail(core, index, call, &status),
+        }
+        None
+    }
+
+    /// The waker of a call has fired: its handler may go on, or its caller has given it up.
+    pub(crate) fn on_wake(&mut self, core: &mut Core, index: usize) {
+        let Some((messenger, _)) = self.wakers.get(index) else { return };
+        messenger.is_sent.store(false, Ordering::Release);
+        let Some(call) = self.waiting[index].take() else { return };
+        if call.cell.lock().cancelled {
+            return self.give_up(core, index, call, CallEnd::ClientCancelled, None);
+        }
+        self.go_on(core, index, call, None);
+    }
+
+    /// The deadline of a call has come.
+    pub(crate) fn on_deadline(&mut self, core: &mut Core, index: usize) {
+        let Some(Some(mut call)) = self.waiting.get_mut(index).map(Option::take) else { return };
+        call.timer = None;
+        self.give_up(core, index, call, CallEnd::DeadlineExceeded, Some(direct::deadline_exceeded()));
+    }
+
+    /// The grace of a shutdown is over: the calls end as if a connection under them had.
+    pub(crate) fn cut_off(&mut self, core: &mut Core) {
+        for index in 0..self.waiting.len() {
+            if let Some(call) = self.waiting[index].take() {
+                let status = hung_up(IN_PROCESS);
+                self.give_up(core, index, call, CallEnd::ServerShutdown, Some(status));
+            }
+        }
+    }
+}
+
+/// The way of a call.
+impl DirectCalls {
+    /// Takes what a caller has left in its cell, if the call can be handled without a connection.
+    fn take_request(&mut self, now: Instant, spec: &ChannelSpec, pending: &PendingCall) -> Option<Request> {
+        if !pending.is_plain() {
+            return None;
+        }
+        let mut state = pending.cell().lock();
+        let is_late = state.deadline.is_some_and(|deadline| deadline <= now);
+        if state.shape != CellShape::WholeCall || !state.outbound_ended || state.cancelled || is_late {
+            return None;
+        }
+        let config = &self.server.config;
+        if state.outbound.has_parts() || !is_one_message(state.outbound.as_slice(), config.receive_message_bytes_max) {
+            return None;
+        }
+        let method = self.routes.get(state.path.as_bytes())?;
+        let router = self.router.borrow();
+        let kind = router.kind(method);
+        if !kind.takes_one || kind.needs_cell {
+            return None;
+        }
+        let metadata = if state.metadata_out.is_empty() {
+            None
+        } else {
+            let texts = state.path.len() + spec.authority().len() + spec.config.grpc.user_agent.len();
+            if !direct::surely_fits(&state.metadata_out, texts, &config.http2) {
+                return None;
+            }
+            let mut metadata = router.shelf.lease();
+            let (user_agent, authority) = (&spec.config.grpc.user_agent, spec.authority());
+            direct::received_request(user_agent, authority, &state.metadata_out, metadata.get_mut()).ok()?;
+            Some(metadata)
+        };
+        let outbound = std::mem::take(&mut state.outbound);
+        Some(Request { method, outbound, deadline: state.deadline, metadata })
+    }
+
+    /// Makes a call of a request, as the server's end of a connection does.
+    fn open(
+        &mut self,
+        now: Instant,
+        spec: &ChannelSpec,
+        request: Request,
+        cell: Arc<CallCell>,
+    ) -> (DirectCall, Outbound) {
+        let Request { method, outbound, deadline, metadata } = request;
+        let shared = if metadata.is_none() { Some(self.metadata_of_all(spec)) } else { None };
+        let mut router = self.router.borrow_mut();
+        let mut fate = router.take_fate();
+        let facts = CallFacts {
+            timeout: deadline.map(|deadline| deadline.saturating_duration_since(now)),
+            deadline,
+            path: Cow::Borrowed(router.path(method).unwrap_or_default()),
+            metadata: shared,
+            ..CallFacts::default()
+        };
+        CallFate::set_facts(&mut fate, facts);
+        let mut context = CallContext::handled(fate.clone());
+        if let Some(metadata) = metadata {
+            context.set_metadata(metadata);
+        }
+        let span = CallSpan::of_handler(context.path(), None::<&str>, now);
+        let slot = router.method(method).begin(context, None);
+        drop(router);
+        let config = spec.config.clone();
+        (DirectCall { cell, config, method, slot, fate, deadline, span, link: None, timer: None }, outbound)
+    }
+
+    /// The metadata of requests whose users have said nothing.
+    fn metadata_of_all(&mut self, spec: &ChannelSpec) -> Arc<MetadataMap> {
+        if let Some((config, metadata)) = &self.caller
+            && config.is(&spec.config)
+        {
+            return metadata.clone();
+        }
+        let mut metadata = MetadataMap::new();
+        let user_agent = &spec.config.grpc.user_agent;
+        // Neither is binary, which is what can go wrong.
+        let _ = direct::received_request(user_agent, spec.authority(), MetadataMap::EMPTY, &mut metadata);
+        let metadata = Arc::new(metadata);
+        self.caller = Some((spec.config.clone(), metadata.clone()));
+        metadata
+    }
+
+    /// Gives the method its message, and starts the handler. Whether the call has ended already: interceptors are asked as soon as it
+    /// has begun.
+    fn deliver(
+        &mut self,
+        pool: &mut Pool,
+        index: usize,
+        call: &DirectCall,
+        outbound: &Outbound,
+    ) -> Result<bool, Status> {
+        if self.router.borrow().kind(call.method).is_intercepted && self.poll(pool, index, call) {
+            return Ok(true);
+        }
+        let message = outbound.as_slice().get(PREFIX_LEN..).unwrap_or_default();
+        call.span.link().received(message.len());
+        let mut router = self.router.borrow_mut();
+        let (method, arena) = router.method_and_arena(call.method);
+        method.on_message(call.slot, Incoming::Lent(message), false, arena)?;
+        let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
+        router.method(call.method).start(call.slot)?;
+        Ok(false)
+    }
+
+    /// Polls the handler. A call that has to wait is kept, and counted by the connection of its channel, which is `link` if it is new.
+    fn go_on(&mut self, core: &mut Core, index: usize, call: DirectCall, link: Option<ConnectionKey>) {
+        if self.poll(core.pool(), index, &call) {
+            return self.finish(core, index, call, CallEnd::Finished);
+        }
+        match link {
+            None => self.waiting[index] = Some(call),
+            Some(link) => self.keep(core, index, call, link),
+        }
+    }
+
+    /// Whether the handler has answered.
+    fn poll(&mut self, pool: &mut Pool, index: usize, call: &DirectCall) -> bool {
+        let mut cx = Context::from_waker(&self.wakers[index].1);
+        let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
+        let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
+        let bytes_max = router.send_message_bytes_max();
+        let configs = (&self.server.config, &call.config.grpc);
+        let to = Destination::Direct { answer: &mut self.answer, configs, pool };
+        let mut answer = Answer { to, hooks: None, span: &call.span, bytes_max };
+        let polled = router.method(call.method).poll(call.slot, &mut cx, &mut answer);
+        polling.end(router.path(call.method));
+        polled.is_ready()
+    }
+
+    /// Looks after a call whose handler waits.
+    #[inline(never)]
+    fn keep(&mut self, core: &mut Core, index: usize, mut call: DirectCall, link: ConnectionKey) {
+        let mut state = call.cell.lock();
+        if state.cancelled {
+            drop(state);
+            return self.give_up(core, index, call, CallEnd::ClientCancelled, None);
+        }
+        state.door = Some(self.wakers[index].1.clone());
+        state.knocked = false;
+        drop(state);
+        let server = self.server.id;
+        call.timer = call.deadline.map(|at| core.set_timer(at, Letter::DirectDue { server, index }));
+        if core.command(link, RoofCommand::Client(Command::DirectBegun)).is_ok() {
+            call.link = Some(link);
+        }
+        self.waiting[index] = Some(call);
+    }
+
+    /// Ends a call with a status of the library's own.
+    fn fail(&mut self, core: &mut Core, index: usize, call: DirectCall, status: &Status) {
+        let mut router = self.router.borrow_mut();
+        let (hooks, bytes_max) = (router.method(call.method).hooks(call.slot), router.send_message_bytes_max());
+        drop(router);
+        let configs = (&self.server.config, &call.config.grpc);
+        let to = Destination::Direct { answer: &mut self.answer, configs, pool: core.pool() };
+        Answer { to, hooks, span: &call.span, bytes_max }.finish(status, MetadataMap::EMPTY);
+        self.finish(core, index, call, CallEnd::Failed);
+    }
+
+    /// The call has its answer, which goes to its caller once everything else of the call is gone.
+    fn finish(&mut self, core: &mut Core, index: usize, call: DirectCall, end: CallEnd) {
+        let (cell, watched) = self.end(core, index, call, end);
+        self.answer.give(core.pool(), cell);
+        if let Some(fate) = watched {
+            fate.wake();
+        }
+    }
+
+    /// The call ends without an answer of its handler's.
+    #[inline(never)]
+    fn give_up(&mut self, core: &mut Core, index: usize, call: DirectCall, end: CallEnd, status: Option<Status>) {
+        let (cell, watched) = self.end(core, index, call, end);
+        if let Some(status) = status {
+            let wakers = cell.lock().end(status);
+            drop(cell);
+            wakers.into_iter().flatten().for_each(crate::wake);
+        }
+        if let Some(fate) = watched {
+            fate.wake();
+        }
+    }
+
+    /// Drops the handler. Handles that the user has put elsewhere see how the call ended. Returns the caller's cell, and the fate if
+    /// somebody watches it.
+    fn end(
+        &mut self,
+        core: &mut Core,
+        index: usize,
+        call: DirectCall,
+        end: CallEnd,
+    ) -> (Arc<CallCell>, Option<Arc<CallFate>>) {
+        let DirectCall { cell, method, slot, fate, span, link, timer, .. } = call;
+        let mut router = self.router.borrow_mut();
+        // What runs when the handler is dropped may ask already.
+        fate.set_end(end);
+        {
+            let _span = span.enter();
+            router.method(method).end(slot);
+        }
+        let watched = router.give_fate(fate);
+        drop(router);
+        span.end(end.code());
+        self.free.push(index);
+        if let Some(timer) = timer {
+            drop(core.cancel_timer(timer));
+        }
+        if let Some(link) = link {
+            let _ = core.command(link, RoofCommand::Client(Command::DirectEnded));
+        }
+        (cell, watched)
+    }
+
+    fn add_place(&mut self) -> usize {
+        let index = self.waiting.len();
+        self.waiting.push(None);
+        let messenger = Arc::new(Messenger {
+            mailbox: self.mailbox.clone(),
+            server: self.server.id,
+            index,
+            is_sent: AtomicBool::new(false),
+        });
+        self.wakers.push((messenger.clone(), Waker::from(messenger)));
+        self.free.reserve(self.waiting.len());
+        index
+    }
+}
+
+impl Drop for DirectCalls {
+    fn drop(&mut self) {
+        // The reactor is gone, and with it what timers and connections knew of these calls.
+        for call in std::mem::take(&mut self.waiting).into_iter().flatten() {
+            call.fate.set_end(CallEnd::ServerShutdown);
+            self.router.borrow_mut().method(call.method).end(call.slot);
+            call.fate.wake();
+            let wakers = call.cell.lock().end(Status::unavailable("the reactor of this channel has ended"));
+            drop(call.cell);
+            wakers.into_iter().flatten().for_each(crate::wake);
+        }
+    }
+}
+
+/// Whether this is one plain message, with its prefix, of at most `bytes_max`.
+fn is_one_message(framed: &[u8], bytes_max: usize) -> bool {
+    match framed.split_first_chunk::<PREFIX_LEN>() {
+        Some((&[0, a, b, c, d], message)) => {
+            message.len() == u32::from_be_bytes([a, b, c, d]) as usize && message.len() <= bytes_max
+        }
+        _ => false,
+    }
+}
+
+/// Gives the memory of a request back to its cell.
+fn give_back(cell: &CallCell, mut outbound: Outbound) {
+    outbound.clear();
+    cell.lock().outbound = outbound;
+}
