@@ -42,8 +42,7 @@ impl DirectAnswer {
     /// Ends the call with a status.
     pub(crate) fn finish(&mut self, status: &Status, trailers: &MetadataMap, configs: (&Config, &Config)) {
         self.trailers.clear();
-        self.status =
-            direct::answer_end(status, trailers, !self.has_headers, configs, &mut self.trailers);
+        self.status = direct::answer_end(status, trailers, !self.has_headers, configs, &mut self.trailers);
     }
 
     /// Ends the call with a response, in the order in which it would be sent. Returns the code that the server sees it end with.
@@ -77,7 +76,8 @@ impl DirectAnswer {
             Message::Small
         };
         self.metadata.clear();
-        if let Err(status) = direct::answer_metadata(response.metadata(), server, client, &mut self.metadata) {
+        if let Err(status) = direct::answer_metadata(response.metadata(), server, client, &mut self.metadata)
+        {
             self.metadata.clear();
             span.link().sent(length);
             self.finish(&status, MetadataMap::EMPTY, configs);

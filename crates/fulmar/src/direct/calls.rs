@@ -14,7 +14,7 @@ use fulmar_reactor::{ConnectionKey, Mailbox, TimerKey};
 use super::answer::DirectAnswer;
 use crate::call::{CallCell, CallEnd, CallFate, CellShape, Outbound};
 use crate::client::endpoint::{Command, hung_up};
-use crate::client::{IN_PROCESS, ChannelConfig, ChannelSpec, PendingCall};
+use crate::client::{ChannelConfig, ChannelSpec, IN_PROCESS, PendingCall};
 use crate::context::{CallContext, CallFacts};
 use crate::counts::Counts;
 use crate::handling::Handling;
@@ -183,7 +183,9 @@ impl DirectCalls {
             return None;
         }
         let config = &self.server.config;
-        if state.outbound.has_parts() || !is_one_message(state.outbound.as_slice(), config.receive_message_bytes_max) {
+        if state.outbound.has_parts()
+            || !is_one_message(state.outbound.as_slice(), config.receive_message_bytes_max)
+        {
             return None;
         }
         let method = self.routes.get(state.path.as_bytes())?;
@@ -324,7 +326,8 @@ impl DirectCalls {
     /// Ends a call with a status of the library's own.
     fn fail(&mut self, core: &mut Core, index: usize, call: DirectCall, status: &Status) {
         let mut router = self.router.borrow_mut();
-        let (hooks, bytes_max) = (router.method(call.method).hooks(call.slot), router.send_message_bytes_max());
+        let (hooks, bytes_max) =
+            (router.method(call.method).hooks(call.slot), router.send_message_bytes_max());
         drop(router);
         let configs = (&self.server.config, &call.config.grpc);
         let to = Destination::Direct { answer: &mut self.answer, configs, pool: core.pool() };
@@ -343,7 +346,14 @@ impl DirectCalls {
 
     /// The call ends without an answer of its handler's.
     #[inline(never)]
-    fn give_up(&mut self, core: &mut Core, index: usize, call: DirectCall, end: CallEnd, status: Option<Status>) {
+    fn give_up(
+        &mut self,
+        core: &mut Core,
+        index: usize,
+        call: DirectCall,
+        end: CallEnd,
+        status: Option<Status>,
+    ) {
         let (cell, watched) = self.end(core, index, call, end);
         if let Some(status) = status {
             let wakers = cell.lock().end(status);

@@ -46,7 +46,8 @@ fn a_connection_that_arrives_behind_the_shutdown_does_not_hold_the_server() {
 fn a_pipe_for_a_channel_that_is_gone_does_not_hold_the_server() {
     let mut reactor = reactor();
     let shared = served(&mut reactor);
-    let spec = Arc::new(ChannelSpec::new(1, Place::InProcess(InProcess::new(shared.clone())), Default::default()));
+    let spec =
+        Arc::new(ChannelSpec::new(1, Place::InProcess(InProcess::new(shared.clone())), Default::default()));
     let (host, core) = reactor.parts();
     host.on_letter(core, Letter::OpenPipe { spec, server: shared.clone() });
     host.on_letter(core, Letter::Shutdown { server: shared.id, grace: LONG });

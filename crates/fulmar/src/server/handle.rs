@@ -31,7 +31,8 @@ impl ServerHandle {
     }
 
     /// A channel to the server that uses no socket: a pipe in memory, on the server's own reactor, with the same engines, limits
-    /// and failures as a connection. Its requests are never compressed, whatever the server accepts, and it accepts no compressed
+    /// and failures as a connection. Unary calls with small requests do not even use that: they go to the method directly, which
+    /// callers and handlers cannot tell but by the time it takes. Its requests are never compressed, whatever the server accepts, and it accepts no compressed
     /// replies: what never leaves memory gets no faster by being made smaller.
     pub fn in_process(&self) -> Channel {
         Channel::new(Place::InProcess(InProcess::new(self.shared.clone())), ChannelConfig::default(), None)

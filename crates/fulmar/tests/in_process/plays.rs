@@ -5,8 +5,8 @@ use std::time::Duration;
 use fulmar::{CallHead, CallInfo, Channel, Interceptor, MetadataMap, Raw, Request, Status};
 
 use crate::stage::{
-    CHAT, COUNT, DO, ECHO, Log, ODD, PANICS, SUM, Stage, TEXT, TOO_LONG, TOO_SHORT, WAIT, later, poll_some, shown,
-    shown_response, shown_status,
+    CHAT, COUNT, DO, ECHO, Log, ODD, PANICS, SUM, Stage, TEXT, TOO_LONG, TOO_SHORT, WAIT, later, poll_some,
+    shown, shown_response, shown_status,
 };
 use crate::{compare, compare_with};
 
@@ -28,7 +28,9 @@ impl Stage {
         // Headers of requests say where the server is.
         let shown = shown_response(&response);
         let shown = match shown.split_once("metadata of the request of ") {
-            Some((before, size)) => format!("{before}{}", size.trim_start_matches(|digit: char| digit.is_ascii_digit())),
+            Some((before, size)) => {
+                format!("{before}{}", size.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+            }
             None => shown,
         };
         self.log.add(format!("{path} {shown}"));
@@ -112,7 +114,9 @@ fn metadata_goes_both_ways_in_its_order() {
 fn metadata_over_limits_fails_calls_with_the_same_texts() {
     compare(|stage| {
         Box::pin(async move {
-            for (count, bytes) in [(10, 100), (115, 100), (130, 100), (170, 100), (230, 1), (239, 1), (260, 1)] {
+            for (count, bytes) in
+                [(10, 100), (115, 100), (130, 100), (170, 100), (230, 1), (239, 1), (260, 1)]
+            {
                 let mut request = Request::new(raw(3));
                 for number in 0..count {
                     request.metadata_mut().append(&format!("y-{number}"), &"v".repeat(bytes)).unwrap();
@@ -140,7 +144,9 @@ fn statuses_arrive_as_they_were_sent() {
             for code in 1..=17 {
                 stage.order(&format!("fail {code}")).await;
             }
-            for order in ["fail-richly", "fail-ok", "fail-long 10", "fail-long 1000", "fail-long 9000", "nonsense"] {
+            for order in
+                ["fail-richly", "fail-ok", "fail-long 10", "fail-long 1000", "fail-long 9000", "nonsense"]
+            {
                 stage.order(order).await;
             }
         })
@@ -256,8 +262,9 @@ fn no_more_calls_run_at_a_time_than_the_server_lets() {
         |builder, _| builder.http2(fulmar::Http2Config { streams_max: 2, ..Default::default() }),
         |stage| {
             Box::pin(async move {
-                let mut calls: Vec<_> =
-                    (0..4).map(|number| Box::pin(stage.channel.unary::<Raw, Raw>(WAIT, raw(number)))).collect();
+                let mut calls: Vec<_> = (0..4)
+                    .map(|number| Box::pin(stage.channel.unary::<Raw, Raw>(WAIT, raw(number))))
+                    .collect();
                 for call in &mut calls {
                     assert!(poll_some(call, 20).await.is_pending());
                 }
@@ -265,7 +272,8 @@ fn no_more_calls_run_at_a_time_than_the_server_lets() {
                 let chat = stage.channel.bidi::<Raw, Raw>(CHAT, ()).await;
                 later(50).await;
                 stage.log.add(format!("{} have begun", stage.handlers.len()));
-                let late = stage.channel.unary::<Raw, Raw>(ECHO, Request::new(raw(9)).with_timeout(MOMENT)).await;
+                let late =
+                    stage.channel.unary::<Raw, Raw>(ECHO, Request::new(raw(9)).with_timeout(MOMENT)).await;
                 stage.log.add(shown_response(&late));
                 stage.gate.open(4);
                 for call in calls {
@@ -446,7 +454,9 @@ fn interceptors_of_both_sides_see_the_same() {
                 let mut request = Request::new(raw(3)).with_timeout(LONG);
                 request.metadata_mut().append("x-wait", "3").unwrap();
                 stage.call_over(&channel, ECHO, request).await;
-                for order in ["change", "panic", "panic-late", "later 3", "fail-richly", "fail-ok", "trailers 3"] {
+                for order in
+                    ["change", "panic", "panic-late", "later 3", "fail-richly", "fail-ok", "trailers 3"]
+                {
                     let order = Raw::from(order.as_bytes().to_vec());
                     stage.call_over(&channel, DO, order).await;
                 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut};
 use fulmar::{
-    CallEnd, Channel, LocalReactor, MetadataMap, Raw, Replies, Request, Response, Router, Server, ServerBuilder,
-    ServerHandle, Service, Status, Streaming,
+    CallEnd, Channel, LocalReactor, MetadataMap, Raw, Replies, Request, Response, Router, Server,
+    ServerBuilder, ServerHandle, Service, Status, Streaming,
 };
 
 use crate::common::block_on;
@@ -107,7 +107,11 @@ pub(crate) struct Stage {
 pub(crate) type Play = fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// Performs a play, and returns what was seen: by callers, then by handlers.
-pub(crate) fn perform(arrangement: Arrangement, build: fn(ServerBuilder, &Log) -> ServerBuilder, play: Play) -> Vec<String> {
+pub(crate) fn perform(
+    arrangement: Arrangement,
+    build: fn(ServerBuilder, &Log) -> ServerBuilder,
+    play: Play,
+) -> Vec<String> {
     let (log, handlers, gate) = (Log::default(), Log::default(), Gate::default());
     let wings = Arc::new(Wings { log: handlers.clone(), gate: gate.clone(), channel: Mutex::default() });
     let service = Player(wings.clone());
@@ -123,13 +127,8 @@ pub(crate) fn perform(arrangement: Arrangement, build: fn(ServerBuilder, &Log) -
         let _ = channel.unary::<Raw, Raw>(ECHO, Raw::default()).await;
         handlers.take();
         *wings.channel.lock().unwrap() = Some(channel.clone());
-        let stage = Stage {
-            channel,
-            handle,
-            log: log.clone(),
-            handlers: handlers.clone(),
-            gate: gate.clone(),
-        };
+        let stage =
+            Stage { channel, handle, log: log.clone(), handlers: handlers.clone(), gate: gate.clone() };
         play(stage).await;
         *wings.channel.lock().unwrap() = None;
     };
@@ -182,7 +181,8 @@ pub(crate) fn shown_response(response: &Result<Response<Raw>, Status>) -> String
     match response {
         Ok(response) => {
             let bytes = response.get_ref().as_ref();
-            let hash = bytes.iter().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+            let hash =
+                bytes.iter().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)));
             format!(
                 "{} bytes {hash:x} metadata [{}] trailers [{}] encoding {:?} {}",
                 bytes.len(),
@@ -270,15 +270,19 @@ impl Service for Player {
             wings.log.add(format!("text {}", request.get_ref()));
             Ok::<_, Status>(Response::new(request.into_inner()))
         });
-        router.server_streaming(COUNT, &self.0, |wings, request: Request<Raw>, mut replies: Replies<Raw>| async move {
-            enter(&wings, &request);
-            let _leaving = Leaving(wings.log.clone(), request.cancellation());
-            for number in 0..request.get_ref().as_ref().len() {
-                replies.send(&Raw::from(vec![7; number * 1_000])).await?;
-            }
-            replies.trailers(|trailers| trailers.insert("x-end", "of count")).unwrap();
-            Ok(())
-        });
+        router.server_streaming(
+            COUNT,
+            &self.0,
+            |wings, request: Request<Raw>, mut replies: Replies<Raw>| async move {
+                enter(&wings, &request);
+                let _leaving = Leaving(wings.log.clone(), request.cancellation());
+                for number in 0..request.get_ref().as_ref().len() {
+                    replies.send(&Raw::from(vec![7; number * 1_000])).await?;
+                }
+                replies.trailers(|trailers| trailers.insert("x-end", "of count")).unwrap();
+                Ok(())
+            },
+        );
         router.client_streaming(SUM, &self.0, |wings, mut requests: Request<Streaming<Raw>>| async move {
             enter(&wings, &requests);
             let mut bytes = 0;
@@ -287,14 +291,18 @@ impl Service for Player {
             }
             Ok(Response::new(Raw::from(bytes.to_string().into_bytes())))
         });
-        router.bidi(CHAT, &self.0, |wings, mut requests: Request<Streaming<Raw>>, mut replies: Replies<Raw>| async move {
-            enter(&wings, &requests);
-            let _leaving = Leaving(wings.log.clone(), requests.cancellation());
-            while let Some(message) = requests.message().await? {
-                replies.send(&message).await?;
-            }
-            Err(Status::aborted("enough of it"))
-        });
+        router.bidi(
+            CHAT,
+            &self.0,
+            |wings, mut requests: Request<Streaming<Raw>>, mut replies: Replies<Raw>| async move {
+                enter(&wings, &requests);
+                let _leaving = Leaving(wings.log.clone(), requests.cancellation());
+                while let Some(message) = requests.message().await? {
+                    replies.send(&message).await?;
+                }
+                Err(Status::aborted("enough of it"))
+            },
+        );
     }
 }
 
@@ -316,7 +324,8 @@ async fn do_as_told(wings: &Wings, order: &str) -> Result<Response<Raw>, Status>
         }
         "fail-long" => return Err(Status::aborted("é%".repeat(number()))),
         "fail-richly" => {
-            let mut status = Status::with_code_and_details(fulmar::Code::DataLoss, "rich", vec![1, 2, 3, 0, 255]);
+            let mut status =
+                Status::with_code_and_details(fulmar::Code::DataLoss, "rich", vec![1, 2, 3, 0, 255]);
             status.metadata_mut().insert("x-of-status", "yes").unwrap();
             status.metadata_mut().append_bin("x-of-status-bin", b"\x01").unwrap();
             return Err(status.with_source("what nobody else sees"));
@@ -372,7 +381,8 @@ pub(crate) async fn later(polls: usize) {
 /// Polls a future that has something else to wait for, until it is ready or has been polled so often.
 pub(crate) async fn poll_some<F: Future + Unpin>(future: &mut F, polls: usize) -> Poll<F::Output> {
     for _ in 0..polls {
-        let polled = std::future::poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut *future).poll(cx))).await;
+        let polled =
+            std::future::poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut *future).poll(cx))).await;
         if polled.is_ready() {
             return polled;
         }

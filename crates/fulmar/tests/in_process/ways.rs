@@ -6,7 +6,10 @@ use crate::common::{Demo, PATH_ECHO, PATH_HANG};
 use crate::stage::poll_some;
 
 /// What is in use while a call that never ends goes on, as the second of its channel.
-fn counts_during_a_call(build: impl FnOnce(ServerBuilder) -> ServerBuilder, message: Raw) -> (Counts, Counts) {
+fn counts_during_a_call(
+    build: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    message: Raw,
+) -> (Counts, Counts) {
     let mut reactor = LocalReactor::new().unwrap();
     let server = build(Server::builder().add_service(Demo::default())).without_listener().unwrap();
     let channel = reactor.serve(server).unwrap().in_process();

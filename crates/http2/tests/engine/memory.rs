@@ -269,3 +269,19 @@ fn a_sum_is_printed_line_by_line() {
     assert_eq!(parts.iter().sum::<usize>(), *sum, "{text}");
     assert!(text.contains("header_block") && text.contains("waiting"), "{text}");
 }
+
+#[test]
+fn what_counts_beside_the_streams_leaves_fewer_of_them_and_tells_when_it_is_gone() {
+    let mut peer = Peer::of_client(Config { streams_max: 3, ..Config::default() });
+    peer.is_requested(true);
+    peer.act(|client, _| client.set_streams_beside(2));
+    assert!(!peer.engine.has_slot());
+    let request = request();
+    let opened = peer.act(|client, env| client.open(env, fields(&request), true));
+    assert_eq!(opened, Err(fulmar_http2::OpenError::LimitReached));
+    peer.act(|_, _| ());
+    assert!(!peer.takes_events().contains(&Happened::StreamSlotFree), "it is still there");
+    peer.act(|client, _| client.set_streams_beside(1));
+    assert!(peer.takes_events().contains(&Happened::StreamSlotFree));
+    assert!(peer.act(|client, env| client.open(env, fields(&request), true)).is_ok());
+}
