@@ -7,13 +7,13 @@ use crate::{DecodeError, DecodeErrorKind, FieldList, Indexing, TABLE_BYTES_MAX, 
 ///
 /// Memory grows with what the table holds, up to [`memory_bytes_max`](Self::memory_bytes_max).
 pub struct Decoder {
-    table: DynamicTable,
+    pub(crate) table: DynamicTable,
     /// What this end allows the table to be, in bytes.
-    table_bytes_max: usize,
+    pub(crate) table_bytes_max: usize,
     /// Set while the next block has to begin with a size update, to no more than this (RFC 7541 §4.2).
-    update_owed: Option<usize>,
+    pub(crate) update_owed: Option<usize>,
     /// Counts the changes of the table.
-    version: u64,
+    pub(crate) version: u64,
 }
 
 /// How much of one header block is kept. A block that crosses one of these limits is decoded to its end, to keep the dynamic
@@ -103,6 +103,11 @@ impl Decoder {
     /// Bytes of memory held, used or not.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
+    }
+
+    /// The most that [`packed_bytes`](Self::packed_bytes) comes to for a table of `table_bytes_max` bytes.
+    pub const fn packed_bytes_max(table_bytes_max: usize) -> usize {
+        DynamicTable::packed_bytes_max(table_bytes_max)
     }
 
     /// The most that [`memory_bytes`](Self::memory_bytes) comes to for a table of `table_bytes_max` bytes: 7 KiB for one of

@@ -73,6 +73,11 @@ impl DynamicTable {
         Some(EntryView { ring: &self.ring, entry: *self.entries.get(position)? })
     }
 
+    /// All entries.
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = EntryView<'_>> {
+        self.entries.iter().map(|&entry| EntryView { ring: &self.ring, entry })
+    }
+
     /// Whether an entry of this size can be in the table at all.
     pub(crate) fn has_room_for(&self, name: &[u8], value: &[u8]) -> bool {
         name.len().saturating_add(value.len()).saturating_add(FIELD_OVERHEAD_BYTES) <= self.size_max

@@ -1,5 +1,5 @@
 use crate::dynamic_table::DynamicTable;
-use crate::hash::{combine, hash};
+use crate::hash::hash;
 use crate::match_index::{FieldHash, MatchIndex};
 use crate::static_table::{self, STATIC_COUNT, StaticName};
 use crate::template::TEMPLATE_BYTES_MAX;
@@ -12,16 +12,16 @@ use crate::{Field, Indexing, TABLE_BYTES_INITIAL, TABLE_BYTES_MAX, Template, huf
 ///
 /// Memory grows with what the table holds, up to [`memory_bytes_max`](Self::memory_bytes_max).
 pub struct Encoder {
-    table: DynamicTable,
-    index: MatchIndex,
+    pub(crate) table: DynamicTable,
+    pub(crate) index: MatchIndex,
     /// What this end wants to spend on the table, in bytes.
-    table_bytes_max: usize,
+    pub(crate) table_bytes_max: usize,
     /// What the peer allows the table to be, in bytes.
-    peer_table_bytes_max: usize,
+    pub(crate) peer_table_bytes_max: usize,
     /// The least that the table was allowed to be since the last block, where that is below what the peer believes.
-    smallest_pending: Option<usize>,
+    pub(crate) smallest_pending: Option<usize>,
     /// Counts the changes of the table, from 1 on: what was encoded under a version is the same bytes as long as it lasts.
-    version: u64,
+    pub(crate) version: u64,
 }
 
 impl Encoder {
@@ -119,6 +119,11 @@ impl Encoder {
         self.table.memory_bytes() + self.index.memory_bytes()
     }
 
+    /// The most that [`packed_bytes`](Self::packed_bytes) comes to for a table of `table_bytes_max` bytes.
+    pub const fn packed_bytes_max(table_bytes_max: usize) -> usize {
+        DynamicTable::packed_bytes_max(table_bytes_max)
+    }
+
     /// The most that [`memory_bytes`](Self::memory_bytes) comes to for a table of `table_bytes_max` bytes: 10 KiB for one of
     /// 4 KiB.
     pub fn memory_bytes_max(table_bytes_max: usize) -> usize {
@@ -136,7 +141,7 @@ impl Encoder {
         if let Some(index) = static_name.and_then(|name| name.with_value(field.value)) {
             return integer::encode(index, 7, 0x80, out);
         }
-        let hash = FieldHash { field: combine(name_hash, hash(field.value)) as u32, name: name_hash as u32 };
+        let hash = FieldHash::with_name(name_hash, field.value);
         if let Some(age) = self.index.find_field(&self.table, hash, field.name, field.value) {
             return integer::encode(STATIC_COUNT + 1 + age, 7, 0x80, out);
         }

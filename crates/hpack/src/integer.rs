@@ -52,6 +52,14 @@ pub(crate) fn encode(value: usize, prefix_bits: u32, pattern: u8, out: &mut Vec<
     out.push(rest as u8);
 }
 
+/// How many octets [`encode`] appends.
+pub(crate) fn encoded_bytes(value: usize, prefix_bits: u32) -> usize {
+    match value.checked_sub(prefix_max(prefix_bits)) {
+        None => 1,
+        Some(rest) => 1 + (rest.max(1).ilog2() / 7 + 1) as usize,
+    }
+}
+
 /// The prefix with all bits set, which says that octets follow.
 const fn prefix_max(prefix_bits: u32) -> usize {
     (1 << prefix_bits) - 1

@@ -35,6 +35,7 @@ mod hash;
 mod huffman;
 mod integer;
 mod match_index;
+mod packed;
 mod static_table;
 mod template;
 

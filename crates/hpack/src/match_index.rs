@@ -1,4 +1,5 @@
 use crate::dynamic_table::{DynamicTable, entries_max};
+use crate::hash::{combine, hash};
 
 /// Finds entries of an encoder's dynamic table by hash: the newest one with a name and value, and the newest one with a name.
 ///
@@ -23,6 +24,18 @@ pub(crate) struct FieldHash {
     pub(crate) field: u32,
     /// Of the name.
     pub(crate) name: u32,
+}
+
+impl FieldHash {
+    pub(crate) fn of(name: &[u8], value: &[u8]) -> Self {
+        Self::with_name(hash(name), value)
+    }
+
+    /// Of a field whose name has this hash.
+    #[inline]
+    pub(crate) fn with_name(name_hash: u64, value: &[u8]) -> Self {
+        Self { field: combine(name_hash, hash(value)) as u32, name: name_hash as u32 }
+    }
 }
 
 /// Number of the newest entry in each of the two chains.

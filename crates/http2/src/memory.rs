@@ -29,7 +29,7 @@ use crate::{Config, Connection, Event};
 pub struct Memory {
     /// The connection itself: settings, windows, timers, budgets, pings under way, and the streams remembered after they closed.
     pub connection: usize,
-    /// The compression tables of both directions.
+    /// The compression tables of both directions, and memory for what they are at rest.
     pub compression: usize,
     /// Header sections that the peer sends again and again.
     pub sections: usize,
@@ -111,7 +111,10 @@ impl Config {
         Memory {
             connection: size_of::<Connection>() + Connection::PINGS_BYTES_MAX,
             compression: Decoder::memory_bytes_max(table_bytes_max)
-                + Encoder::memory_bytes_max(table_bytes_max),
+                + Encoder::memory_bytes_max(table_bytes_max)
+                // What both take at rest is kept for the next one.
+                + Decoder::packed_bytes_max(table_bytes_max)
+                + Encoder::packed_bytes_max(table_bytes_max),
             sections: KnownSections::memory_bytes_max(),
             fields: FieldList::memory_bytes_max(&config.decode_limits(), table_bytes_max),
             header_block: Pool::block_bytes(config.header_block_bytes_max as usize),

@@ -344,7 +344,7 @@ impl Channel {
         let mut last_error = Status::unavailable("the name has no addresses");
         let addresses = self
             .addresses(target, connect_by)
-            .map_err(|status| ConnectError::from_status(&target.uri, &status))?;
+            .map_err(|status| ConnectError::from_status(target.uri(), &status))?;
         let addresses = interleaved(addresses);
         let count = addresses.len();
         for (tried, address) in addresses.into_iter().enumerate() {
@@ -374,7 +374,7 @@ impl Channel {
         }
         self.config()
             .resolver()
-            .resolve_within(&target.host, target.port, time_left(connect_by))
+            .resolve_within(target.host(), target.port, time_left(connect_by))
             .map(|addresses| addresses.into_iter().map(Address::Ip).collect())
             .map_err(|error| unresolved(&error))
     }

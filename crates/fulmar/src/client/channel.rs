@@ -87,11 +87,19 @@ pub(crate) struct ChannelSpec {
     pub(crate) press: Option<Arc<Press>>,
     /// What a server that has had too many PINGs makes of the time of [`Lives::keepalive`], in milliseconds.
     keepalive_ms: AtomicU64,
-    /// The reactors that know the channel, to be told of its end; None after it.
-    visited: Mutex<Option<Vec<Mailbox<Letter>>>>,
+    visited: Mutex<Visited>,
     /// The cells of its calls.
     pub(crate) cells: ChannelCells,
     pub(crate) connectivity: Connectivity,
+}
+
+/// The reactors that know a channel, to be told of its end. There is mostly one.
+enum Visited {
+    None,
+    One(Mailbox<Letter>),
+    Several(Vec<Mailbox<Letter>>),
+    /// The channel is gone.
+    Over,
 }
 
 /// Where the server is.
@@ -300,10 +308,9 @@ impl std::fmt::Debug for Channel {
 impl Drop for ChannelInner {
     fn drop(&mut self) {
         self.spec.connectivity.shut_down();
-        let visited = lock(&self.spec.visited).take();
-        for mailbox in visited.into_iter().flatten() {
-            mailbox.send(Letter::ChannelGone(self.spec.id));
-        }
+        let visited = std::mem::replace(&mut *lock(&self.spec.visited), Visited::Over);
+        let tell = |mailbox: &Mailbox<Letter>| mailbox.send(Letter::ChannelGone(self.spec.id));
+        visited.as_slice().iter().for_each(tell);
     }
 }
 
@@ -347,7 +354,7 @@ impl ChannelSpec {
             config,
             press,
             keepalive_ms: AtomicU64::new(0),
-            visited: Mutex::new(Some(Vec::new())),
+            visited: Mutex::new(Visited::None),
             cells: ChannelCells::default(),
             connectivity: Connectivity::default(),
         }
@@ -381,23 +388,23 @@ impl ChannelSpec {
 
     /// A reactor gets to know the channel. False when the channel is gone, and would never tell the reactor so.
     pub(crate) fn visit(&self, mailbox: Mailbox<Letter>) -> bool {
-        match &mut *lock(&self.visited) {
-            Some(visited) => {
-                if visited.is_empty() {
-                    // Most channels know one reactor only, and a vector begins with room for four.
-                    visited.reserve_exact(1);
-                }
-                visited.push(mailbox);
-                true
-            }
-            None => false,
+        let visited = &mut *lock(&self.visited);
+        match visited {
+            Visited::None => *visited = Visited::One(mailbox),
+            Visited::One(first) => *visited = Visited::Several(vec![first.clone(), mailbox]),
+            Visited::Several(visited) => visited.push(mailbox),
+            Visited::Over => return false,
         }
+        true
     }
 
     /// A reactor that knew the channel has ended.
     pub(crate) fn leave(&self, mailbox: &Mailbox<Letter>) {
-        if let Some(visited) = &mut *lock(&self.visited) {
-            visited.retain(|other| other.reactor() != mailbox.reactor());
+        let visited = &mut *lock(&self.visited);
+        match visited {
+            Visited::One(only) if only.reactor() == mailbox.reactor() => *visited = Visited::None,
+            Visited::Several(visited) => visited.retain(|other| other.reactor() != mailbox.reactor()),
+            Visited::None | Visited::One(_) | Visited::Over => {}
         }
     }
 
@@ -412,24 +419,34 @@ impl ChannelSpec {
 
     #[cfg(test)]
     pub(crate) fn visitors(&self) -> usize {
-        lock(&self.visited).as_ref().map_or(0, Vec::len)
+        lock(&self.visited).as_slice().len()
     }
 
     /// What texts call the server.
     pub(crate) fn name(&self) -> &str {
         match &self.place {
-            Place::Tcp(target) => &target.uri,
-            Place::Connected(handed) => &handed.target.uri,
+            Place::Tcp(target) => target.uri(),
+            Place::Connected(handed) => handed.target.uri(),
             Place::InProcess(_) => IN_PROCESS,
         }
     }
 
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
-            Place::Tcp(target) => &target.authority,
-            Place::Connected(handed) => &handed.target.authority,
+            Place::Tcp(target) => target.authority(),
+            Place::Connected(handed) => handed.target.authority(),
             // Like a Unix socket's, which has no host either (gRPC "naming": `localhost`).
             Place::InProcess(_) => "localhost",
+        }
+    }
+}
+
+impl Visited {
+    fn as_slice(&self) -> &[Mailbox<Letter>] {
+        match self {
+            Self::None | Self::Over => &[],
+            Self::One(only) => std::slice::from_ref(only),
+            Self::Several(visited) => visited,
         }
     }
 }

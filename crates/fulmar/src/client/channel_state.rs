@@ -26,14 +26,12 @@ pub(super) struct ChannelState {
     pub(super) link: Link,
     /// The state that was told last.
     told: ConnectivityState,
-    /// Calls that wait for a connection.
-    waiting: WaitingCalls,
-    /// Calls that their interceptors hold.
-    held: WaitingCalls,
+    /// None while no call waits.
+    queues: Option<Box<Queues>>,
     /// The one timer that is set: it fires when something here is due, or before.
     timer: Option<(Instant, TimerKey)>,
     /// Why the last attempt has failed, until one succeeds: calls that do not wait for ready fail with it.
-    failure: Option<Status>,
+    failure: Option<Box<Status>>,
     /// How many attempts in a row have failed.
     failures: u32,
     /// How many connections in a row have ended before they carried a call.
@@ -42,6 +40,14 @@ pub(super) struct ChannelState {
     began: Instant,
     /// When there was a call last that found no connection.
     last_used: Instant,
+}
+
+/// Calls that cannot go to a connection yet.
+struct Queues {
+    /// They wait for a connection.
+    waiting: WaitingCalls,
+    /// Their interceptors hold them.
+    held: WaitingCalls,
 }
 
 /// The connection of a channel, or what there is of it. One that goes away, and has calls still, is not here any more.
@@ -55,17 +61,13 @@ pub(super) enum Link {
 }
 
 impl ChannelState {
-    pub(super) fn new(spec: &Arc<ChannelSpec>, core: &Core, shelf: Rc<Shelf<ClientEndpoint>>) -> Self {
-        let (calls_max, messenger) =
-            (spec.config.waiting_calls_max, Messenger { mailbox: core.mailbox(), channel: spec.id });
-        let waker = Waker::from(Arc::new(messenger));
+    pub(super) fn new(spec: &Arc<ChannelSpec>, shelf: Rc<Shelf<ClientEndpoint>>) -> Self {
         Self {
             spec: spec.clone(),
             shelf,
             link: Link::Idle,
             told: ConnectivityState::Idle,
-            waiting: WaitingCalls::new(calls_max, Some(waker.clone())),
-            held: WaitingCalls::new(calls_max, Some(waker)),
+            queues: None,
             timer: None,
             failure: None,
             failures: 0,
@@ -78,7 +80,7 @@ impl ChannelState {
     /// Gives a call to the connection; it waits for one if there is none, or fails if there has been none for too long.
     pub(super) fn start(&mut self, core: &mut Core, pending: PendingCall) {
         if pending.is_held() {
-            self.held.push_back(pending, core.now());
+            self.queues(core).held.push_back(pending, core.now());
             return self.arm(core);
         }
         let Some(pending) = self.start_on_ready(core, pending) else { return };
@@ -88,7 +90,7 @@ impl ChannelState {
         {
             return pending.end(ConnectError::from_status(self.spec.name(), failure).into());
         }
-        self.waiting.push_back(pending, core.now());
+        self.queues(core).waiting.push_back(pending, core.now());
         if matches!(self.link, Link::Idle) {
             self.connect(core);
         }
@@ -159,12 +161,14 @@ impl ChannelState {
         }
         (self.failure, self.failures) = (None, 0);
         self.tell(ConnectivityState::Ready);
-        while let Some((pending, since)) = self.waiting.pop_front() {
+        while let Some(queues) = &mut self.queues
+            && let Some((pending, since)) = queues.waiting.pop_front()
+        {
             if let Err(RoofCommand::Client(Command::Start(pending))) =
                 core.command(key, RoofCommand::Client(Command::Start(pending)))
             {
                 // Its end is about to be told, and the calls get another connection then.
-                self.waiting.push_front(pending, since);
+                queues.waiting.push_front(pending, since);
                 break;
             }
         }
@@ -183,7 +187,7 @@ impl ChannelState {
             futile => Link::Resting(self.began + self.spec.config.backoff.after(futile)),
         };
         self.tell(ConnectivityState::Idle);
-        if matches!(self.link, Link::Idle) && !self.waiting.is_empty() {
+        if matches!(self.link, Link::Idle) && self.has_waiting() {
             self.connect(core);
         }
         self.arm(core);
@@ -210,8 +214,10 @@ impl ChannelState {
 
     /// Lets calls leave that were given up.
     pub(super) fn let_leave(&mut self, core: &mut Core) {
-        self.waiting.let_leave();
-        self.held.let_leave();
+        if let Some(queues) = &mut self.queues {
+            queues.waiting.let_leave();
+            queues.held.let_leave();
+        }
         self.arm(core);
     }
 
@@ -239,12 +245,12 @@ impl ChannelState {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.waiting.counts()
+        self.queues.as_ref().map_or_else(Counts::default, |queues| queues.waiting.counts())
     }
 
     #[cfg(test)]
     pub(super) fn armed_deadline(&self) -> Option<Instant> {
-        let deadline = self.waiting.next_deadline()?;
+        let deadline = self.queues.as_ref()?.waiting.next_deadline()?;
         self.timer.is_some_and(|(at, _)| at <= deadline).then_some(deadline)
     }
 
@@ -288,7 +294,7 @@ impl ChannelState {
             Place::Tcp(target) => {
                 let channel = spec.id;
                 let on_done = move |resolved| mailbox.send(Letter::Resolved { channel, resolved });
-                spec.config.resolver().resolve(&target.host, target.port, Box::new(on_done));
+                spec.config.resolver().resolve(target.host(), target.port, Box::new(on_done));
             }
             Place::Connected(_) => {}
         }
@@ -306,7 +312,8 @@ impl ChannelState {
         self.failures = self.failures.saturating_add(1);
         self.link = Link::Resting(self.began + self.spec.config.backoff.after(self.failures));
         self.tell(ConnectivityState::TransientFailure);
-        for pending in self.waiting.take_where(|pending| pending.is_probe() || pending.fails_fast()) {
+        let fails = |pending: &PendingCall| pending.is_probe() || pending.fails_fast();
+        for pending in self.queues.iter_mut().flat_map(|queues| queues.waiting.take_where(fails)) {
             // Who asks for the connection alone names the endpoint itself.
             if pending.is_probe() {
                 pending.end(failure.clone());
@@ -314,7 +321,7 @@ impl ChannelState {
                 pending.end(ConnectError::from_status(self.spec.name(), &failure).into());
             }
         }
-        self.failure = Some(failure);
+        self.failure = Some(Box::new(failure));
     }
 
     /// Time for another attempt. A channel that is failing makes it by itself, unless nobody has wanted anything of it for long.
@@ -324,21 +331,38 @@ impl ChannelState {
             Some(_) => unused < self.spec.config.lives.idle_timeout,
             None => false,
         };
-        if is_wanted || !self.waiting.is_empty() {
+        if is_wanted || self.has_waiting() {
             return self.connect(core);
         }
         (self.link, self.failure, self.failures) = (Link::Idle, None, 0);
         self.tell(ConnectivityState::Idle);
     }
 
+    fn has_waiting(&self) -> bool {
+        self.queues.as_ref().is_some_and(|queues| !queues.waiting.is_empty())
+    }
+
+    fn queues(&mut self, core: &Core) -> &mut Queues {
+        let spec = &self.spec;
+        self.queues.get_or_insert_with(|| {
+            let messenger = Messenger { mailbox: core.mailbox(), channel: spec.id };
+            let (calls_max, waker) = (spec.config.waiting_calls_max, Waker::from(Arc::new(messenger)));
+            Box::new(Queues {
+                waiting: WaitingCalls::new(calls_max, Some(waker.clone())),
+                held: WaitingCalls::new(calls_max, Some(waker)),
+            })
+        })
+    }
+
     fn expire(&mut self, now: Instant) {
+        let Some(queues) = &mut self.queues else { return };
         let attempts = match &self.link {
             Link::Connecting(attempt) => attempt.last_error.as_ref(),
             _ => None,
         };
-        let (name, error) = (self.spec.name(), attempts.or(self.failure.as_ref()).map(Status::message));
-        self.waiting.expire(now, |waited| too_late(name, waited, error));
-        self.held.expire(now, |_| "the deadline passed while interceptors held the call".to_owned());
+        let (name, error) = (self.spec.name(), attempts.or(self.failure.as_deref()).map(Status::message));
+        queues.waiting.expire(now, |waited| too_late(name, waited, error));
+        queues.held.expire(now, |_| "the deadline passed while interceptors held the call".to_owned());
     }
 
     /// Sees to it that the timer fires in time, and is not set where it has nothing to fire for.
@@ -348,7 +372,12 @@ impl ChannelState {
             Link::Resting(until) => Some(*until),
             Link::Idle | Link::Ready(_) => None,
         };
-        let deadlines = [self.waiting.next_deadline(), self.held.next_deadline(), of_link];
+        let of_calls = self.queues.as_ref();
+        let deadlines = [
+            of_calls.and_then(|queues| queues.waiting.next_deadline()),
+            of_calls.and_then(|queues| queues.held.next_deadline()),
+            of_link,
+        ];
         let Some(at) = deadlines.into_iter().flatten().min() else { return self.disarm(core) };
         if let Some((armed, timer)) = self.timer {
             if armed <= at {
@@ -361,8 +390,7 @@ impl ChannelState {
 
     /// Nothing waits here any more.
     fn disarm(&mut self, core: &mut Core) {
-        self.waiting.shrink();
-        self.held.shrink();
+        self.queues.take_if(|queues| queues.waiting.is_empty() && queues.held.is_empty());
         if let Some((_, timer)) = self.timer.take() {
             drop(core.cancel_timer(timer));
         }

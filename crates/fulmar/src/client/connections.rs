@@ -185,7 +185,7 @@ impl Connections {
             Entry::Occupied(entry) => Some(&mut **entry.into_mut()),
             Entry::Vacant(_) if !spec.visit(core.mailbox()) => None,
             Entry::Vacant(entry) => {
-                let state = ChannelState::new(spec, core, self.shelf.clone());
+                let state = ChannelState::new(spec, self.shelf.clone());
                 Some(&mut **entry.insert(Box::new(state)))
             }
         }

@@ -43,7 +43,8 @@ struct Inner {
     connecting: u32,
     failing: u32,
     shut_down: bool,
-    waiting: Slab<Waker>,
+    /// None until somebody has waited.
+    waiting: Option<Box<Slab<Waker>>>,
 }
 
 impl Inner {
@@ -59,8 +60,14 @@ impl Inner {
 
     fn take_waiting(&mut self) -> Vec<Waker> {
         // The slab stays, so that no key that somebody still has names another waker.
-        let keys: Vec<_> = self.waiting.iter().map(|(key, _)| key).collect();
-        keys.into_iter().filter_map(|key| self.waiting.remove(key)).collect()
+        let Some(waiting) = &mut self.waiting else { return Vec::new() };
+        let keys: Vec<_> = waiting.iter().map(|(key, _)| key).collect();
+        keys.into_iter().filter_map(|key| waiting.remove(key)).collect()
+    }
+
+    /// Forgets somebody who waits.
+    fn remove(&mut self, place: Key<Waker>) -> Option<Waker> {
+        self.waiting.as_mut()?.remove(place)
     }
 
     /// How many reactors are in a state that is counted.
@@ -201,10 +208,10 @@ impl Future for Change<'_> {
         // Cloned without the lock: it is an executor's code.
         let waker = cx.waker().clone();
         let mut inner = lock(&connectivity.inner);
-        let earlier = self.place.take().and_then(|place| inner.waiting.remove(place));
+        let earlier = self.place.take().and_then(|place| inner.remove(place));
         let state = inner.state();
         let polled = if state == self.from {
-            self.place = Some(inner.waiting.insert(waker));
+            self.place = Some(inner.waiting.get_or_insert_default().insert(waker));
             Poll::Pending
         } else {
             Poll::Ready(state)
@@ -218,7 +225,7 @@ impl Future for Change<'_> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            let waker = lock(&self.connectivity.inner).waiting.remove(place);
+            let waker = lock(&self.connectivity.inner).remove(place);
             drop(waker);
         }
     }
@@ -231,6 +238,10 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
+
+    fn waiting(connectivity: &Connectivity) -> usize {
+        lock(&connectivity.inner).waiting.as_ref().map_or(0, |waiting| waiting.len())
+    }
 
     #[derive(Default)]
     struct Bell(AtomicUsize);
@@ -272,12 +283,12 @@ mod tests {
             assert!(change.as_mut().poll(&mut cx).is_pending());
             assert!(given_up.as_mut().poll(&mut cx).is_pending());
         }
-        assert_eq!(lock(&connectivity.inner).waiting.len(), 2);
+        assert_eq!(waiting(&connectivity), 2);
         drop(given_up);
         connectivity.change(Idle, Idle);
-        assert_eq!((bell.0.load(Ordering::Relaxed), lock(&connectivity.inner).waiting.len()), (0, 1));
+        assert_eq!((bell.0.load(Ordering::Relaxed), waiting(&connectivity)), (0, 1));
         connectivity.change(Idle, Connecting);
-        assert_eq!((bell.0.load(Ordering::Relaxed), lock(&connectivity.inner).waiting.len()), (1, 0));
+        assert_eq!((bell.0.load(Ordering::Relaxed), waiting(&connectivity)), (1, 0));
         assert_eq!(change.as_mut().poll(&mut cx), Poll::Ready(Connecting));
     }
 }

@@ -1,6 +1,7 @@
 //! Where a channel goes: `http://host:port`, `https://host:port`, or a Unix socket.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -14,20 +15,25 @@ const HTTP_PORT: u16 = 80;
 /// The port of `https` without one (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
 
+/// What a Unix socket is called where a host is wanted.
+const LOCALHOST: &str = "localhost";
+
 /// A parsed endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// As the user wrote it, for texts.
-    pub(crate) uri: String,
-    /// Without the brackets of an IPv6 address; `localhost` for a Unix socket.
-    pub(crate) host: String,
+    /// What the user wrote, and behind it what is no part of that. There may be many channels, and each of them keeps a target.
+    text: Box<str>,
+    uri_bytes: u32,
+    host: Range<u32>,
+    authority: Range<u32>,
     pub(crate) port: u16,
     /// Whether the scheme asks for TLS; None where there is no scheme.
     pub(crate) is_secure: Option<bool>,
-    /// What `:authority` says.
-    pub(crate) authority: String,
-    unix: Option<UnixName>,
+    unix: Option<Box<UnixName>>,
 }
+
+/// The longest endpoint, in bytes.
+const URI_BYTES_MAX: usize = 64 * 1024;
 
 impl Target {
     /// Parses `http://host[:port][/]` or `https://…`, whose scheme may be left out, `unix:path`, `unix:///absolute/path` and
@@ -37,6 +43,9 @@ impl Target {
     /// An unknown scheme, a missing host or name, a port that is none, or a path.
     pub(crate) fn parse(uri: &str) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError::new(uri, reason);
+        if uri.len() > URI_BYTES_MAX {
+            return Err(ConnectError::new("", format!("an endpoint has at most {URI_BYTES_MAX} bytes")));
+        }
         if let Some(name) = unix_name(uri) {
             return name.map(|name| Self::unix(uri, name)).map_err(|reason| fail(reason.to_owned()));
         }
@@ -61,35 +70,65 @@ impl Target {
         if host.is_empty() {
             return Err(fail("the host is missing: an endpoint is http://host:port".to_owned()));
         }
+        // The authority stands behind the scheme, and the host is in it, behind a bracket if there is one.
+        let authority_start = uri.len() - rest.len();
+        let host_start = authority_start + usize::from(authority.starts_with('['));
         Ok(Self {
-            uri: uri.to_owned(),
-            host: host.to_owned(),
+            text: uri.into(),
+            uri_bytes: uri.len() as u32,
+            host: range(host_start, host),
+            authority: range(authority_start, authority),
             port,
             is_secure,
-            authority: authority.to_owned(),
             unix: None,
         })
     }
 
     /// A Unix socket has no host: `localhost` is what it is called (gRPC "naming").
     fn unix(uri: &str, name: UnixName) -> Self {
+        let localhost = range(uri.len(), LOCALHOST);
         Self {
-            uri: uri.to_owned(),
-            host: "localhost".to_owned(),
+            text: format!("{uri}{LOCALHOST}").into(),
+            uri_bytes: uri.len() as u32,
+            host: localhost.clone(),
+            authority: localhost,
             port: 0,
             is_secure: None,
-            authority: "localhost".to_owned(),
-            unix: Some(name),
+            unix: Some(Box::new(name)),
         }
+    }
+
+    /// As the user wrote it, for texts.
+    pub(crate) fn uri(&self) -> &str {
+        self.part(&(0..self.uri_bytes))
+    }
+
+    /// Without the brackets of an IPv6 address; `localhost` for a Unix socket.
+    pub(crate) fn host(&self) -> &str {
+        self.part(&self.host)
+    }
+
+    /// What `:authority` says.
+    pub(crate) fn authority(&self) -> &str {
+        self.part(&self.authority)
+    }
+
+    fn part(&self, range: &Range<u32>) -> &str {
+        self.text.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
     /// The address, where the host is a literal one, or a Unix socket, and needs no resolving.
     pub(crate) fn literal_address(&self) -> Option<Address> {
         match &self.unix {
-            Some(name) => Some(Address::Unix(name.clone())),
-            None => IpAddr::from_str(&self.host).ok().map(|ip| SocketAddr::new(ip, self.port).into()),
+            Some(name) => Some(Address::Unix(UnixName::clone(name))),
+            None => IpAddr::from_str(self.host()).ok().map(|ip| SocketAddr::new(ip, self.port).into()),
         }
     }
+}
+
+/// Where `part` is that begins at `start`.
+fn range(start: usize, part: &str) -> Range<u32> {
+    start as u32..(start + part.len()) as u32
 }
 
 /// The Unix socket that a text names, if it has the form of one. Paths and names are taken as they are written.
@@ -139,7 +178,7 @@ mod tests {
 
     fn parsed(uri: &str) -> (String, u16, String) {
         let target = Target::parse(uri).unwrap();
-        (target.host, target.port, target.authority)
+        (target.host().to_owned(), target.port, target.authority().to_owned())
     }
 
     #[test]
@@ -160,6 +199,14 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_that_is_no_name_but_a_book_is_refused() {
+        let longest = "h".repeat(URI_BYTES_MAX);
+        assert_eq!(Target::parse(&longest).unwrap().host(), longest);
+        let error = Target::parse(&format!("{longest}h")).unwrap_err().to_string();
+        assert!(error.contains("65536") && error.len() < 200, "{error}");
+    }
+
+    #[test]
     fn unix_sockets_are_called_localhost() {
         for (uri, shown) in [
             ("unix:/run/a.sock", "unix:/run/a.sock"),
@@ -168,7 +215,7 @@ mod tests {
             ("unix-abstract:greeter", "unix-abstract:greeter"),
         ] {
             let target = Target::parse(uri).unwrap();
-            assert_eq!((target.authority.as_str(), target.uri.as_str()), ("localhost", uri));
+            assert_eq!((target.authority(), target.uri()), ("localhost", uri));
             assert_eq!(target.literal_address().unwrap().to_string(), shown);
         }
     }

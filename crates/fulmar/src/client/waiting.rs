@@ -88,13 +88,6 @@ impl WaitingCalls {
         }
     }
 
-    /// Gives the memory of an empty queue back.
-    pub(crate) fn shrink(&mut self) {
-        if self.is_empty() {
-            self.queue = None;
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.as_ref().is_none_or(|queue| queue.slots.is_empty())
     }
@@ -424,7 +417,7 @@ mod tests {
         waiting.push_back(pending, NOW);
         waiting.expire(Instant::from_nanos(5), |_| String::new());
         assert_eq!(code(&cell), Some(Code::DeadlineExceeded));
-        waiting.shrink();
+        waiting.rest();
         assert!(waiting.queue.is_none());
     }
 }

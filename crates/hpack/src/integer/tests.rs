@@ -1,4 +1,4 @@
-use super::{decode, encode};
+use super::{decode, encode, encoded_bytes};
 use crate::DecodeErrorKind::{IntegerTooLarge, Truncated};
 
 fn decode_all(wire: &[u8], prefix_bits: u32) -> Result<usize, crate::DecodeErrorKind> {
@@ -61,4 +61,17 @@ fn zeros_at_the_end_are_bounded_in_number() {
     assert_eq!(decode_all(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x00], 7), Ok(127));
     let mut input = &[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00][..];
     assert_eq!(decode(&mut input, 7), Err(IntegerTooLarge));
+}
+
+#[test]
+fn the_octets_of_an_integer_are_as_many_as_was_said() {
+    for prefix_bits in 1..=8 {
+        for shift in 0..33 {
+            for value in [(1_usize << shift) - 1, 1 << shift, (1 << shift) + 254, (1 << shift) + 255] {
+                let mut out = Vec::new();
+                encode(value, prefix_bits, 0, &mut out);
+                assert_eq!(encoded_bytes(value, prefix_bits), out.len(), "{value} behind {prefix_bits} bits");
+            }
+        }
+    }
 }

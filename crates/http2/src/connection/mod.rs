@@ -75,6 +75,8 @@ pub struct Connection {
 
     decoder: Decoder,
     encoder: Encoder,
+    /// Memory for both tables when the connection comes to rest.
+    packed: Vec<u8>,
     /// The fields of the last header block that was decoded.
     fields: FieldList,
     known: KnownSections,
@@ -141,6 +143,7 @@ impl Connection {
             own_settings_acked: false,
             decoder: Decoder::new(TABLE_BYTES_INITIAL),
             encoder: Encoder::new(config.header_table_bytes_max as usize),
+            packed: Vec::new(),
             fields: FieldList::new(),
             known: KnownSections::default(),
             known_section: None,
@@ -305,7 +308,7 @@ impl Connection {
         let spare = self.spare.iter().map(|waiting| waiting.memory_bytes()).sum::<usize>();
         Memory {
             connection: size_of::<Self>() + self.pings.memory_bytes(),
-            compression: self.decoder.memory_bytes() + self.encoder.memory_bytes(),
+            compression: self.decoder.memory_bytes() + self.encoder.memory_bytes() + self.packed.capacity(),
             sections: self.known.memory_bytes(),
             fields: self.fields.memory_bytes(),
             header_block: self.header_block.as_ref().map_or(0, |block| block.bytes.memory_bytes()),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fulmar_base::Instant;
-use fulmar_hpack::{Decoder, Encoder, TABLE_BYTES_INITIAL};
+use fulmar_hpack::{Decoder, Encoder};
 
 use super::{Connection, Handshake};
 use crate::Config;
@@ -21,8 +21,8 @@ use crate::validate::Validator;
 /// windows, which streams there were. See [`Connection::rest`].
 pub struct Resting {
     peer: PeerSettings,
-    decoder: Decoder,
-    encoder: Encoder,
+    /// The compression tables, that of the decoder first.
+    tables: Vec<u8>,
     next_id: u32,
     last_peer_id: u32,
     last_processed_id: u32,
@@ -42,6 +42,9 @@ const WAKING: [Timer; 3] = [Timer::Keepalive, Timer::Idle, Timer::Age];
 /// Those and the one that has memory given back may run when it comes to rest.
 const RUNNING: [Timer; 4] = [Timer::Shrink, WAKING[0], WAKING[1], WAKING[2]];
 
+/// Packed tables that became smaller by no more than this keep their memory.
+const SLACK_BYTES_MAX: usize = 64;
+
 impl fmt::Debug for Resting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resting")
@@ -60,7 +63,7 @@ impl Resting {
 
     /// Bytes of memory held besides its own: those of the compression tables.
     pub fn memory_bytes(&self) -> usize {
-        self.decoder.memory_bytes() + self.encoder.memory_bytes()
+        self.tables.capacity()
     }
 }
 
@@ -88,7 +91,8 @@ impl Connection {
     /// for nothing but [`resume`](Self::resume), of this connection or of another one of the same role.
     ///
     /// Forgotten is what can be: header sections that the peer repeats, and which streams have closed lately, so that frames which
-    /// come too late for them are ignored. All memory is taken along or stays behind: nothing is allocated, and nothing given back.
+    /// come too late for them are ignored. The compression tables are packed, into memory that they had when they were packed before, if
+    /// they have not changed much since. All other memory is taken along or stays behind.
     pub fn rest(&mut self, now: Instant) -> Option<Resting> {
         if !self.may_rest(now) {
             return None;
@@ -105,6 +109,7 @@ impl Connection {
             own_settings_acked: _,
             decoder,
             encoder,
+            packed,
             fields,
             known,
             known_section,
@@ -132,8 +137,7 @@ impl Connection {
         } = self;
         let resting = Resting {
             peer: peer.clone(),
-            decoder: std::mem::replace(decoder, Decoder::new(TABLE_BYTES_INITIAL)),
-            encoder: std::mem::replace(encoder, Encoder::new(TABLE_BYTES_INITIAL)),
+            tables: packed_tables(decoder, encoder, std::mem::take(packed)),
             next_id: *next_id,
             last_peer_id: *last_peer_id,
             last_processed_id: *last_processed_id,
@@ -158,8 +162,7 @@ impl Connection {
     pub fn resume(&mut self, resting: Resting) {
         let Resting {
             peer,
-            decoder,
-            encoder,
+            tables,
             next_id,
             last_peer_id,
             last_processed_id,
@@ -171,7 +174,11 @@ impl Connection {
             deadlines,
         } = resting;
         (self.started, self.own_settings_acked, self.handshake) = (true, true, Handshake::Done);
-        (self.peer, self.decoder, self.encoder) = (peer, decoder, encoder);
+        self.peer = peer;
+        let mut packed = &tables[..];
+        self.decoder.unpack(&mut packed);
+        self.encoder.unpack(&mut packed);
+        self.packed = tables;
         (self.next_id, self.last_peer_id, self.last_processed_id) =
             (next_id, last_peer_id, last_processed_id);
         (self.send_window, self.receive_window) = (send_window, receive_window);
@@ -199,5 +206,19 @@ impl Connection {
             + self.events_memory()
             + self.fields.memory_bytes()
             + self.known.memory_bytes()
+            + self.decoder.memory_bytes()
+            + self.encoder.memory_bytes()
     }
+}
+
+/// Both tables in as few bytes as may be, in `memory` where that is of the right size.
+fn packed_tables(decoder: &Decoder, encoder: &Encoder, mut memory: Vec<u8>) -> Vec<u8> {
+    let bytes = decoder.packed_bytes() + encoder.packed_bytes();
+    memory.clear();
+    if memory.capacity() < bytes || memory.capacity() > bytes + SLACK_BYTES_MAX {
+        memory = Vec::with_capacity(bytes);
+    }
+    decoder.pack(&mut memory);
+    encoder.pack(&mut memory);
+    memory
 }

@@ -257,7 +257,7 @@ impl ChannelBuilder {
         let target = Target::parse(&self.endpoint)?;
         let security = self
             .security
-            .resolve(target.is_secure, &target.host)
+            .resolve(target.is_secure, target.host())
             .map_err(|reason| ConnectError::new(&self.endpoint, reason))?;
         if !matches!(security, ClientSecurity::None) {
             self.config.security = security;
