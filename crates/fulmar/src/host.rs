@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fulmar_base::{Closed, Env, Instant, TaskId, Transport};
+use fulmar_grpc::Status;
 use fulmar_reactor::{
     ConnectionHandle, ConnectionKey, Host, ListenerKey, ListeningSocket, Mailbox, Reactor, Resolver, Socket,
 };
@@ -42,6 +43,8 @@ pub(crate) enum Letter {
     Restart { channel: u64, pending: PendingCall },
     /// The addresses of a channel's server.
     Resolved { channel: u64, resolved: io::Result<Vec<SocketAddr>> },
+    /// A channel's dialer has made a connection, or has not.
+    Dialled { channel: u64, dialled: Result<Socket, Status> },
     /// The server has sent its SETTINGS on a connection of a channel.
     Ready { channel: u64, connection: ConnectionKey },
     /// A connection of a channel takes no more calls; whether it had any.
@@ -187,7 +190,7 @@ impl RoofHost {
     fn on_start(&mut self, core: &mut Core, spec: &Arc<ChannelSpec>, pending: PendingCall) {
         let left = match &spec.place {
             Place::InProcess(place) => self.start_directly(core, spec, place, pending),
-            Place::Tcp(_) | Place::Connected(_) => Some(pending),
+            Place::Tcp(_) | Place::Connected(_) | Place::Dialled(_) => Some(pending),
         };
         if let Some(pending) = left {
             self.channels.start(core, spec, pending);
@@ -333,6 +336,7 @@ impl Host for RoofHost {
             Letter::Start { spec, pending } => self.on_start(core, &spec, pending),
             Letter::Restart { channel, pending } => self.channels.restart(core, channel, pending),
             Letter::Resolved { channel, resolved } => self.channels.on_resolved(core, channel, resolved),
+            Letter::Dialled { channel, dialled } => self.channels.on_dialled(core, channel, dialled),
             Letter::Ready { channel, connection } => self.channels.on_ready(core, channel, connection),
             Letter::Retiring { channel, connection, carried } => {
                 self.channels.on_retiring(core, channel, connection, carried);

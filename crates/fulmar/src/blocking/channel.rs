@@ -338,6 +338,11 @@ impl Channel {
                 let adopt = |make| Lone::adopt(socket, make);
                 return self.open_by(connect_by, adopt).map_err(|status| fail(&status));
             }
+            Place::Dialled(dialer) => {
+                let socket = dialer.dial(&self.spec.socket_options()).map_err(|status| fail(&status))?;
+                let adopt = |make| Lone::adopt(socket, make);
+                return self.open_by(connect_by, adopt).map_err(|status| fail(&status));
+            }
             // There is no way to make a blocking channel to one.
             Place::InProcess(_) => return Err(fail(&Status::unavailable("it has no socket"))),
         };

@@ -14,6 +14,7 @@ use fulmar_reactor::{Mailbox, Resolver, SocketOptions};
 pub use self::builder::ChannelBuilder;
 use super::backoff::Backoff;
 use super::connectivity::Connectivity;
+use super::dialer::Dialer;
 use super::handed::Handed;
 use super::lives::Lives;
 use super::target::Target;
@@ -106,6 +107,7 @@ enum Visited {
 pub(crate) enum Place {
     Tcp(Target),
     Connected(Arc<Handed>),
+    Dialled(Arc<Dialer>),
     InProcess(Arc<InProcess>),
 }
 
@@ -263,7 +265,7 @@ impl Channel {
         let owner = match place {
             Place::InProcess(place) => return place.server.send_to_any(letter),
             Place::Connected(handed) => handed.owner(),
-            Place::Tcp(_) => None,
+            Place::Tcp(_) | Place::Dialled(_) => None,
         };
         match owner {
             Some(owner) => {
@@ -411,7 +413,7 @@ impl ChannelSpec {
     /// What secures its connections.
     pub(crate) fn security(&self) -> &ClientSecurity {
         match &self.place {
-            Place::Tcp(_) | Place::Connected(_) => &self.config.security,
+            Place::Tcp(_) | Place::Connected(_) | Place::Dialled(_) => &self.config.security,
             // Bytes that never leave the process.
             Place::InProcess(_) => &ClientSecurity::None,
         }
@@ -427,6 +429,7 @@ impl ChannelSpec {
         match &self.place {
             Place::Tcp(target) => target.uri(),
             Place::Connected(handed) => handed.target.uri(),
+            Place::Dialled(dialer) => dialer.target.uri(),
             Place::InProcess(_) => IN_PROCESS,
         }
     }
@@ -435,6 +438,7 @@ impl ChannelSpec {
         match &self.place {
             Place::Tcp(target) => target.authority(),
             Place::Connected(handed) => handed.target.authority(),
+            Place::Dialled(dialer) => dialer.target.authority(),
             // Like a Unix socket's, which has no host either (gRPC "naming": `localhost`).
             Place::InProcess(_) => "localhost",
         }
@@ -455,7 +459,7 @@ impl Place {
     /// Whether a reactor can have a connection to it: an in-process server's own reactors only.
     pub(crate) fn is_reached_from(&self, mailbox: &Mailbox<Letter>) -> bool {
         match self {
-            Self::Tcp(_) => true,
+            Self::Tcp(_) | Self::Dialled(_) => true,
             Self::Connected(handed) => handed.is_on(mailbox),
             Self::InProcess(place) => place.server.is_served_by(mailbox),
         }

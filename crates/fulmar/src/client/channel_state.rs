@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fulmar_base::{Closed, Instant};
 use fulmar_grpc::Status;
-use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, TimerKey};
+use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, Socket, TimerKey};
 
 use super::attempt::Attempt;
 use super::connectivity::ConnectivityState;
@@ -193,6 +193,24 @@ impl ChannelState {
         self.arm(core);
     }
 
+    /// The user's dialer is done. What comes too late is closed.
+    pub(super) fn on_dialled(&mut self, core: &mut Core, dialled: Result<Socket, Status>) {
+        let until = match &self.link {
+            Link::Connecting(attempt) if attempt.is_resolving => attempt.until,
+            _ => return,
+        };
+        let make = self.endpoint_maker(core, until);
+        let dialled = dialled.map(|socket| core.adopt(socket, make));
+        if let Link::Connecting(attempt) = &mut self.link {
+            attempt.resolved(Vec::new());
+            match dialled {
+                Ok(key) => attempt.dialled(key, core.now()),
+                Err(status) => attempt.last_error = Some(status),
+            }
+        }
+        self.go_on(core);
+    }
+
     /// Ends calls whose deadline has passed while they wait, and does what else is due.
     pub(super) fn on_timer(&mut self, core: &mut Core) {
         self.timer = None;
@@ -202,7 +220,11 @@ impl ChannelState {
             Link::Connecting(attempt) => {
                 if attempt.is_resolving && attempt.until <= now {
                     attempt.resolved(Vec::new());
-                    attempt.last_error = Some(Status::unavailable("the name was not resolved in time"));
+                    let late = match &self.spec.place {
+                        Place::Dialled(_) => "the dialer has made no connection in time",
+                        _ => "the name was not resolved in time",
+                    };
+                    attempt.last_error = Some(Status::unavailable(late));
                 }
                 self.go_on(core);
             }
@@ -266,7 +288,7 @@ impl ChannelState {
         let spec = self.spec.clone();
         let literal = match &spec.place {
             Place::Tcp(target) => target.literal_address(),
-            Place::InProcess(_) | Place::Connected(_) => None,
+            Place::InProcess(_) | Place::Connected(_) | Place::Dialled(_) => None,
         };
         if let Some(address) = literal {
             attempt.resolved(vec![address]);
@@ -295,6 +317,14 @@ impl ChannelState {
                 let channel = spec.id;
                 let on_done = move |resolved| mailbox.send(Letter::Resolved { channel, resolved });
                 spec.config.resolver().resolve(target.host(), target.port, Box::new(on_done));
+            }
+            Place::Dialled(dialer) => {
+                let channel = spec.id;
+                let on_done = move |dialled| mailbox.send(Letter::Dialled { channel, dialled });
+                if let Err(error) = dialer.dial_elsewhere(spec.socket_options(), on_done) {
+                    let no_thread = Status::unavailable(format!("the dialer has no thread: {error}"));
+                    self.on_dialled(core, Err(no_thread));
+                }
             }
             Place::Connected(_) => {}
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fulmar_base::Closed;
 use fulmar_grpc::Status;
-use fulmar_reactor::{Address, ConnectionHandle, ConnectionKey, Mailbox};
+use fulmar_reactor::{Address, ConnectionHandle, ConnectionKey, Mailbox, Socket};
 
 use super::channel_state::{ChannelState, Link};
 use super::endpoint::ClientEndpoint;
@@ -90,6 +90,12 @@ impl Connections {
             }
         }
         channel.go_on(core);
+    }
+
+    pub(crate) fn on_dialled(&mut self, core: &mut Core, channel: u64, dialled: Result<Socket, Status>) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.on_dialled(core, dialled);
+        }
     }
 
     /// The server has sent its SETTINGS on a connection.

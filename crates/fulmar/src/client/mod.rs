@@ -8,6 +8,8 @@ mod channel;
 mod channel_state;
 mod connections;
 mod connectivity;
+pub(crate) mod dialer;
+
 pub(crate) mod endpoint;
 pub(crate) mod handed;
 mod intercepted;

@@ -1,5 +1,6 @@
 //! Settings of a channel to be.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use fulmar_reactor::{Socket, SocketOptions};
 
 use super::{Channel, ChannelConfig, Place};
 use crate::client::ClientReactor;
+use crate::client::dialer::{Dial, Dialer};
 use crate::client::handed::{HANDED_IN_IS_OVER, Handed};
 use crate::client::resolve::{Resolve, resolver_of};
 use crate::client::target::Target;
@@ -42,6 +44,7 @@ pub struct ChannelBuilder {
     chain: Chain,
     security: SecurityChoice,
     connected: Option<Arc<Mutex<Option<Socket>>>>,
+    dial: Option<Dial>,
     /// The first setting that cannot be.
     failed: Option<String>,
 }
@@ -164,6 +167,29 @@ impl ChannelBuilder {
         self
     }
 
+    /// Makes connections with `dial` instead of dialling the endpoint, which is then only what the server is called: through a proxy,
+    /// say, or over what the operating system takes for a socket of TCP. It gives a connected `TcpStream` or `UnixStream` of the
+    /// standard library, which is set up as in [`connected`](Self::connected); TLS, if there is any, is spoken over it.
+    ///
+    /// `dial` may block. Each time that the channel connects it is called on a thread of its own; a blocking channel calls it on the
+    /// thread of the caller. What it takes longer than the connect timeout is given up, on a blocking channel once it is back. It is
+    /// called again after the [backoff](Self::backoff) when it fails, which calls hear of as `UNAVAILABLE`.
+    ///
+    /// ```
+    /// use std::net::TcpStream;
+    ///
+    /// let dial = || TcpStream::connect("127.0.0.1:50051");
+    /// let channel = fulmar::Channel::builder("http://greeter").dialer(dial).build()?;
+    /// # Ok::<(), fulmar::ConnectError>(())
+    /// ```
+    pub fn dialer<S: Into<Socket>>(
+        mut self,
+        dial: impl Fn() -> io::Result<S> + Send + Sync + 'static,
+    ) -> Self {
+        self.dial = Some(Dial::new(dial));
+        self
+    }
+
     /// Settings of the HTTP/2 connection: windows, limits. Its keepalive and ages do not count: they are set with
     /// [`keepalive`](Self::keepalive) and [`idle_timeout`](Self::idle_timeout).
     pub fn http2(mut self, config: fulmar_http2::Config) -> Self {
@@ -236,6 +262,7 @@ impl ChannelBuilder {
             chain: Chain::default(),
             security: SecurityChoice::default(),
             connected: None,
+            dial: None,
             failed: None,
         }
     }
@@ -262,9 +289,10 @@ impl ChannelBuilder {
         if !matches!(security, ClientSecurity::None) {
             self.config.security = security;
         }
-        let place = match self.connected {
-            None => Place::Tcp(target),
-            Some(socket) => {
+        let place = match (self.connected, self.dial) {
+            (None, None) => Place::Tcp(target),
+            (None, Some(dial)) => Place::Dialled(Arc::new(Dialer::new(target, dial))),
+            (Some(socket), _) => {
                 let fail = |reason: String| ConnectError::new(&self.endpoint, reason);
                 let socket = lock(&socket).take().ok_or_else(|| fail(HANDED_IN_IS_OVER.to_owned()))?;
                 let checked = socket.check().and_then(|()| socket.apply(&self.config.socket_options()));
