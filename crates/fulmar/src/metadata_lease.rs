@@ -255,4 +255,13 @@ mod tests {
         drop(leases);
         assert_eq!(SPARE.with_borrow(Vec::len), SPARE_MAPS_MAX);
     }
+
+    #[test]
+    fn what_waits_on_a_shelf_is_bounded() {
+        let shelf = Arc::new(MetadataShelf::default());
+        let leases: Vec<_> = (0..2 * SHELF_MAPS_MAX).map(|_| shelf.lease()).collect();
+        drop(leases);
+        let state = lock(&shelf.state);
+        assert_eq!((state.maps.len(), state.lent), (SHELF_MAPS_MAX, 0));
+    }
 }

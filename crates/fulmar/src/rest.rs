@@ -237,8 +237,11 @@ mod tests {
     use super::*;
 
     /// An end without calls that may rest or not.
+    #[derive(Default)]
     struct End {
         may_rest: bool,
+        /// Bytes of memory for calls to come.
+        spare: usize,
     }
 
     impl Endpoint for End {
@@ -289,19 +292,19 @@ mod tests {
         }
 
         fn body((): &(), (): &()) -> Self {
-            Self { may_rest: true }
+            Self { may_rest: true, spare: 0 }
         }
 
         fn resume(&mut self, (): &(), (): ()) {}
 
         fn spare_memory(&self) -> usize {
-            0
+            self.spare
         }
     }
 
     #[test]
     fn an_end_that_may_not_rest_yet_is_asked_again_once_a_second() {
-        let mut end = Napping::new(Rc::new(Shelf::new(())), End { may_rest: false });
+        let mut end = Napping::new(Rc::new(Shelf::new(())), End::default());
         let (mut pool, mut out) = (Pool::new(), Output::new());
         let mut env = Env { now: Instant::ZERO, pool: &mut pool, out: &mut out };
         end.transmit(&mut env).unwrap();
@@ -321,5 +324,19 @@ mod tests {
         end.on_deadline(&mut env).unwrap();
         end.transmit(&mut env).unwrap();
         assert!(end.awake().is_none() && Endpoint::next_deadline(&end).is_none());
+    }
+
+    #[test]
+    fn few_bodies_wait_on_a_shelf_and_none_that_holds_much_memory() {
+        let shelf = Rc::new(Shelf::new(()));
+        let ends: Vec<_> = (0..2 * BODIES_MAX).map(|_| Box::new(End::default())).collect();
+        ends.into_iter().for_each(|end| shelf.give(end));
+        assert_eq!(shelf.bodies(), BODIES_MAX);
+
+        let shelf = Shelf::new(());
+        for (spare, bodies) in [(SPARE_BYTES_MAX + 1, 0), (SPARE_BYTES_MAX, 1)] {
+            shelf.give(Box::new(End { spare, ..End::default() }));
+            assert_eq!(shelf.bodies(), bodies, "{spare} bytes");
+        }
     }
 }

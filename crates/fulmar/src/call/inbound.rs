@@ -298,4 +298,22 @@ mod tests {
         assert_eq!(pool.outstanding(), 0);
         assert_eq!(inbound.take(copied), Some((b"small".to_vec(), 5)));
     }
+
+    #[test]
+    fn the_places_of_blocks_that_are_kept_from_call_to_call_are_bounded() {
+        let mut pool = Pool::new();
+        let mut inbound = Inbound::default();
+        for _ in 0..4 * KEPT_BLOCKS_MAX {
+            let mut large = pool.take(COPIED_MAX + 1);
+            large.extend_from_slice(&[7; COPIED_MAX + 1]);
+            inbound.push(Body::Block(large), false, &mut pool);
+        }
+        inbound.push(Body::Lent(&[7; COPIED_MAX]), false, &mut pool);
+        while inbound.take(length).is_some() {}
+        inbound.bytes.reserve(2 * KEPT_BYTES_MAX);
+        inbound.give_used(&mut pool);
+        inbound.reset();
+        assert!(inbound.blocks.capacity() <= KEPT_BLOCKS_MAX && inbound.used.capacity() <= KEPT_BLOCKS_MAX);
+        assert!(inbound.bytes.capacity() <= KEPT_BYTES_MAX);
+    }
 }

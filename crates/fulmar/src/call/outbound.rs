@@ -230,4 +230,16 @@ mod tests {
         assert!(outbound.encode(&Raw::from(vec![7; 20_000]), 19_999).is_err());
         assert!(outbound.is_empty() && !outbound.has_parts());
     }
+
+    #[test]
+    fn the_memory_of_large_messages_that_is_kept_is_bounded() {
+        let message = vec![7_u8; 1024 * 1024];
+        let mut outbound = Outbound::default();
+        for _ in 0..2 * LARGE_RETAINED_BYTES_MAX / message.len() {
+            outbound.encode(&message, usize::MAX).unwrap();
+        }
+        outbound.clear();
+        let large = outbound.large.as_ref().map_or(0, |large| large.memory.retained_bytes());
+        assert!((1..=LARGE_RETAINED_BYTES_MAX).contains(&large), "{large} bytes");
+    }
 }

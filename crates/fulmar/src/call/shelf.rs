@@ -241,4 +241,28 @@ mod tests {
         }
         assert_eq!(shelf.bytes, 0);
     }
+
+    #[test]
+    fn few_shelves_wait_for_channels_to_come_and_none_that_holds_much() {
+        let rest_with = |cells: &ChannelCells, taken: Vec<Arc<CallCell>>, bytes: usize| {
+            taken.into_iter().for_each(|cell| cells.keep(cell, Some(bytes)));
+            let shelf = Arc::downgrade(&lock(&cells.shelf).as_ref().unwrap().all);
+            cells.rest();
+            shelf
+        };
+        // Other tests take from what waits, and add to it: there may be no more in any case.
+        let channels: Vec<_> = (0..2 * IDLE_SHELVES_MAX).map(|_| ChannelCells::default()).collect();
+        let taken: Vec<_> = channels.iter().map(ChannelCells::take).collect();
+        for (channel, cell) in channels.iter().zip(taken) {
+            rest_with(channel, vec![cell], 0);
+        }
+        assert!(lock(&IDLE_SHELVES).len() <= IDLE_SHELVES_MAX);
+
+        lock(&IDLE_SHELVES).clear();
+        let (many, large) = (ChannelCells::default(), ChannelCells::default());
+        let taken: Vec<_> = (0..=IDLE_CELLS_MAX).map(|_| many.take()).collect();
+        assert_eq!(rest_with(&many, taken, 0).strong_count(), 0, "it has too many cells");
+        let taken = vec![large.take()];
+        assert_eq!(rest_with(&large, taken, IDLE_BYTES_MAX + 1).strong_count(), 0, "it holds too much");
+    }
 }

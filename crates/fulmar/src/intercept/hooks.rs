@@ -191,3 +191,15 @@ impl Payload for Shown {
             .map_err(|error| Status::internal(error.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_shown_messages_that_is_kept_is_bounded() {
+        let hooks = CallHooks::new(Side::Caller, Chain::default(), CallInfo::default());
+        hooks.send(&vec![7_u8; 4 * KEPT_BYTES_MAX], |_| Ok(())).unwrap();
+        assert!(lock(&hooks.scratch).capacity() <= KEPT_BYTES_MAX);
+    }
+}

@@ -347,3 +347,20 @@ impl std::fmt::Debug for Router {
         f.debug_struct("Router").field("methods", &self.methods.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_fates_and_orders_wait_for_other_calls() {
+        let mut router = Router::new(&[], &Config::default(), &Chain::default()).unwrap();
+        let method = router.routes.add("/a.B/C").unwrap();
+        let fates: Vec<_> = (0..=FATES_MAX).map(|_| router.take_fate()).collect();
+        assert!(fates.into_iter().all(|fate| router.give_fate(fate).is_none()));
+        assert_eq!(router.fates.len(), FATES_MAX);
+        let orders: Vec<_> = (0..=ORDERS_MAX).map(|_| router.take_order(method)).collect();
+        orders.into_iter().for_each(|order| router.give_order(order));
+        assert_eq!(router.orders.len(), ORDERS_MAX);
+    }
+}

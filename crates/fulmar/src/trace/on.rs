@@ -281,3 +281,18 @@ pub(crate) fn too_many_pings(server: &str, time: std::time::Duration) {
 pub(crate) fn closed(side: &'static str, peer: Option<impl Display>, reason: &str) {
     tracing::debug!(target: "fulmar::connection", side, peer = peer.map(tracing::field::display), reason, "closed");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_records_of_spans_wait_for_other_calls() {
+        for _ in 0..=SPARE_MAX {
+            let open = Open { span: Span::none(), is_server: true, began: clock(), code: Cell::new(None) };
+            finish(Box::new(open));
+        }
+        // Other tests may use them at the same time: there are no more in any case.
+        assert!(lock(&SPARE).len() <= SPARE_MAX);
+    }
+}

@@ -431,3 +431,13 @@ fn a_reader_reports_before_a_small_window_runs_dry() {
         assert!((knocks_at..knocks_at + 2 * PREFIX_LEN).contains(&taken), "{window}: knocked at {taken}");
     }
 }
+
+#[test]
+fn a_recycled_cell_keeps_little_memory_whatever_it_was_used_for() {
+    let mut cell = Arc::new(CallCell::default());
+    lock(&cell.state).outbound.bytes_mut().resize(4 << 20, 7);
+    // The next call may need as much again, and has a use for it or not.
+    assert!(CallCell::recycle(&mut cell).is_some());
+    let kept = CallCell::recycle(&mut cell).expect("nobody else holds it");
+    assert!(kept <= size_of::<CallCell>() + 2 * 64 * 1024, "{kept} bytes");
+}
