@@ -5,38 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Demo, PATH_CHAT, PATH_COUNT, PATH_ECHO, PATH_FAIL, PATH_SUM, number, serve, value};
-use fulmar::{
-    Channel, Code, Duplex, LocalReactor, Raw, Request, Response, Server, Status, Streaming, Upload, blocking,
-};
-
-/// Runs all four kinds over a channel.
-async fn four_kinds(channel: &Channel) {
-    let reply: Response<Raw> = channel.unary(PATH_ECHO, number(7)).await.unwrap();
-    assert_eq!(value(reply.get_ref()), 7);
-
-    let mut count: Streaming<Raw> =
-        channel.server_streaming(PATH_COUNT, number(5)).await.unwrap().into_inner();
-    let mut counted = Vec::new();
-    while let Some(message) = count.message().await.unwrap() {
-        counted.push(value(&message));
-    }
-    assert_eq!(counted, [0, 1, 2, 3, 4]);
-
-    let mut upload: Upload<Raw, Raw> = channel.client_streaming(PATH_SUM, ()).await.unwrap();
-    for addend in 1..=100 {
-        upload.send(&number(addend)).await.unwrap();
-    }
-    assert_eq!(value(upload.finish().await.unwrap().get_ref()), 5050);
-
-    let Duplex { mut requests, mut replies } = channel.bidi::<Raw, Raw>(PATH_CHAT, ()).await.unwrap();
-    for turn in 0..10 {
-        requests.send(&number(turn)).await.unwrap();
-        assert_eq!(replies.message().await.unwrap().map(|reply| value(&reply)), Some(turn * 2));
-    }
-    requests.finish();
-    assert!(replies.message().await.unwrap().is_none());
-    assert_eq!(replies.trailers().get("x-turns"), Some("10"));
-}
+use fulmar::{Channel, Code, LocalReactor, Raw, Request, Response, Server, Status, blocking};
 
 #[test]
 fn the_four_kinds_work_on_one_thread() {
@@ -46,7 +15,7 @@ fn the_four_kinds_work_on_one_thread() {
     reactor.serve(server).unwrap();
     reactor.block_on(async {
         let channel = Channel::connect(&endpoint).await.unwrap();
-        four_kinds(&channel).await;
+        common::four_kinds(&channel).await;
     });
 }
 
@@ -55,7 +24,7 @@ fn the_four_kinds_work_between_threads() {
     let server = serve();
     common::block_on(async {
         let channel = Channel::connect(server.endpoint()).await.unwrap();
-        four_kinds(&channel).await;
+        common::four_kinds(&channel).await;
     });
     server.shutdown(Duration::from_secs(5)).unwrap();
 }
@@ -70,7 +39,7 @@ fn the_four_kinds_work_in_process_from_any_thread() {
         .spawn()
         .unwrap();
     let channel = server.in_process();
-    common::block_on(four_kinds(&channel));
+    common::block_on(common::four_kinds(&channel));
     server.shutdown(Duration::from_secs(5)).unwrap();
 }
 
@@ -79,7 +48,7 @@ fn the_four_kinds_work_in_process_on_one_thread() {
     let server = Server::builder().add_service(Demo::default()).without_listener().unwrap();
     let mut reactor = LocalReactor::new().unwrap();
     let channel = reactor.serve(server).unwrap().in_process();
-    reactor.block_on(four_kinds(&channel));
+    reactor.block_on(common::four_kinds(&channel));
 }
 
 #[test]

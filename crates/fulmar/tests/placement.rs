@@ -3,9 +3,11 @@
 mod common;
 
 use std::collections::HashSet;
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -358,40 +360,60 @@ fn a_connection_that_is_lost_ends_its_placed_calls() {
     drop(channel);
 }
 
+/// Where handlers wait until it is opened.
+#[derive(Default)]
+struct Gate {
+    arrived: AtomicUsize,
+    /// Whether it is open, and who waits.
+    state: Mutex<(bool, Vec<Waker>)>,
+}
+
+impl Gate {
+    async fn pass(&self) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        poll_fn(|cx| {
+            let mut state = self.state.lock().unwrap();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn open(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 = true;
+        let waiting = std::mem::take(&mut state.1);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
 #[test]
 fn a_server_that_shuts_down_lets_placed_calls_end() {
+    let gate = Arc::new(Gate::default());
+    let of_handlers = gate.clone();
     let server = spread(One {
-        register: |router: &mut Router| {
-            router.unary("/demo.One/Wait", &Arc::new(()), |_, request: Request<Raw>| async move {
-                let (sender, receiver) = std::sync::mpsc::channel();
-                let mut done = false;
-                std::future::poll_fn(move |cx| {
-                    if std::mem::replace(&mut done, true) {
-                        let _ = receiver.try_recv();
-                        return std::task::Poll::Ready(());
-                    }
-                    let (waker, sender) = (cx.waker().clone(), sender.clone());
-                    thread::spawn(move || {
-                        thread::sleep(Duration::from_millis(150));
-                        let _ = sender.send(());
-                        waker.wake();
-                    });
-                    std::task::Poll::Pending
-                })
-                .await;
+        register: move |router: &mut Router| {
+            router.unary("/demo.One/Wait", &of_handlers, |gate, request: Request<Raw>| async move {
+                gate.pass().await;
                 Ok(Response::new(request.into_inner()))
             });
         },
     });
-    let handle = server.handle();
+    let (handle, address) = (server.handle(), server.local_addr().unwrap());
     connected(&server, async |channel| {
         let calls = (0..2 * REACTORS as u64).map(|call| {
             let waiting = channel.unary::<Raw, Raw>("/demo.One/Wait", number(call));
             async move { assert_eq!(value(waiting.await.unwrap().get_ref()), call) }
         });
         let stopper = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(50));
+            eventually("all handlers run", || gate.arrived.load(Ordering::SeqCst) == 2 * REACTORS);
             handle.shutdown(Duration::from_secs(20));
+            eventually("the server goes", || TcpStream::connect(address).is_err());
+            gate.open();
         });
         join_all(calls).await;
         stopper.join().unwrap();

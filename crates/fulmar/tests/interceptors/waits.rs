@@ -76,11 +76,6 @@ fn serve(gate: &Gate, log: &Log) -> RunningServer {
         .unwrap()
 }
 
-async fn four_kinds(channel: &Channel) {
-    let reply: Response<Raw> = channel.unary(PATH_ECHO, number(7)).await.unwrap();
-    assert_eq!(value(reply.get_ref()), 7);
-}
-
 #[test]
 fn calls_whose_messages_arrive_while_a_servers_interceptor_waits_go_on_afterwards() {
     for path in [PATH_ECHO, PATH_COUNT, PATH_SUM, PATH_CHAT] {
@@ -161,7 +156,7 @@ fn calls_go_on_when_a_channels_interceptor_has_waited() {
             let reply: Response<Raw> = channel.unary(PATH_ECHO, request).await.unwrap();
             assert_eq!(value(reply.get_ref()), 7);
             opener.join().unwrap();
-            four_kinds(&channel).await;
+            crate::common::four_kinds(&channel).await;
         }
     });
     let gate = Gate::default();
@@ -266,7 +261,7 @@ fn a_deadline_of_a_call_that_an_interceptor_holds_outlasts_the_opening_of_the_co
         })
         .await;
         // It connects the channel, for which the other call has not been waiting.
-        four_kinds(&plain).await;
+        crate::common::four_kinds(&plain).await;
     });
     assert_eq!(block_on(held).unwrap_err().code(), Code::DeadlineExceeded);
     end(server);
