@@ -35,6 +35,15 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
+/// A frame as it is on the wire.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
 /// One connection that a client has made.
 pub struct RawPeer {
     stream: TcpStream,
@@ -62,12 +71,8 @@ impl RawPeer {
     }
 
     pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        frame.extend([kind, flags]);
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
         // A client that has gone is found out by reading.
-        let _ = self.stream.write_all(&frame);
+        let _ = self.stream.write_all(&frame(kind, flags, stream, payload));
     }
 
     /// The next frame that is about a stream, or GOAWAY; SETTINGS and PING are answered. None at the end.

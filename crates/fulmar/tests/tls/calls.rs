@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulmar::tls::{ServerTls, rustls};
+use fulmar::tls::ServerTls;
 use fulmar::{
     Channel, LocalReactor, Raw, Request, Response, Router, RunningServer, Server, Service, blocking,
 };
-use rustls::pki_types::pem::PemObject;
 
 use crate::common::{Demo, PATH_CHAT, PATH_COUNT, PATH_ECHO, PATH_SUM, block_on, number, value};
-use crate::pki::{Authority, Pair};
+use crate::pki::{Authority, Pair, der};
 
 pub const LONG: Duration = Duration::from_secs(20);
 
@@ -136,7 +135,7 @@ fn serve_certified(tls: ServerTls) -> (RunningServer, String) {
 fn a_handler_sees_the_certificates_of_its_client_from_the_first_call_on() {
     let authority = Authority::new("authority");
     let Pair { certificate, key } = authority.client("alice");
-    let der = rustls::pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+    let der = der(&certificate);
     let alice = authority.client_tls().identity_pem(&certificate, &key).unwrap();
     let required = authority.server_tls().require_client_certificates(authority.pem()).unwrap();
     let requested = authority.server_tls().request_client_certificates(authority.pem()).unwrap();

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use fulmar::tls::{ClientTls, ServerTls, rustls};
 use fulmar::{Channel, ChannelBuilder, Code, Raw, Server, Status, blocking};
-use rustls::pki_types::pem::PemObject;
 
 use crate::calls::{bounded, serve};
 use crate::common::{Demo, PATH_ECHO, block_on, number};
@@ -140,22 +139,6 @@ fn a_server_that_speaks_tls_and_takes_no_version_of_ours_is_said_to() {
     server.join().unwrap();
 }
 
-/// A server's end of `rustls` that says so in ALPN, or says nothing.
-fn rustls_server(authority: &Authority, alpn: Option<&str>) -> rustls::ServerConfig {
-    let Pair { certificate, key } = authority.server(&["localhost"]);
-    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    config.alpn_protocols = alpn.into_iter().map(|name| name.as_bytes().to_vec()).collect();
-    config
-}
-
 /// Answers every handshake with this configuration, and nothing behind it but the SETTINGS of HTTP/2.
 fn handshakes(config: rustls::ServerConfig) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -178,7 +161,7 @@ fn handshakes(config: rustls::ServerConfig) -> String {
 #[test]
 fn field_case_r71_a_server_without_alpn_is_refused_by_name_unless_http2_is_assumed() {
     let authority = Authority::new("authority");
-    let endpoint = handshakes(rustls_server(&authority, None));
+    let endpoint = handshakes(authority.rustls_server(&[]));
     let tls = authority.client_tls();
     let statuses = failures(|| Channel::builder(&endpoint).tls(tls.clone()), &endpoint);
     assert_said(&statuses, &["ALPN", "\"h2\"", "ClientTls::assume_http2"]);
@@ -189,7 +172,7 @@ fn field_case_r71_a_server_without_alpn_is_refused_by_name_unless_http2_is_assum
 #[test]
 fn field_case_r71_a_server_of_http_1_1_only_is_refused_by_name() {
     let authority = Authority::new("authority");
-    let endpoint = handshakes(rustls_server(&authority, Some("http/1.1")));
+    let endpoint = handshakes(authority.rustls_server(&["http/1.1"]));
     let tls = authority.client_tls();
     let statuses = failures(|| Channel::builder(&endpoint).tls(tls.clone()), &endpoint);
     assert_said(&statuses, &["does not speak HTTP/2", "ALPN", "h2"]);
@@ -203,17 +186,7 @@ fn field_case_r71_our_server_selects_h2_and_refuses_a_client_that_does_not_offer
     for (offered, selected) in
         [(&["h2", "http/1.1"][..], Some(&b"h2"[..])), (&["http/1.1"], None), (&[], None)]
     {
-        let mut roots = rustls::RootCertStore::empty();
-        roots
-            .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap())
-            .unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let config = authority.rustls_client(rustls::DEFAULT_VERSIONS, offered);
         let mut tls =
             rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -235,18 +208,9 @@ fn field_case_r71_our_server_selects_h2_and_refuses_a_client_that_does_not_offer
 #[test]
 fn configurations_of_rustls_are_taken_on_both_sides() {
     let authority = Authority::new("authority");
-    let (_server, endpoint) = serve(ServerTls::from_rustls(rustls_server(&authority, None)).unwrap());
-    let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap())
-        .unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let (_server, endpoint) = serve(ServerTls::from_rustls(authority.rustls_server(&[])).unwrap());
     for versions in [&[&rustls::version::TLS12][..], &[&rustls::version::TLS13]] {
-        let config = rustls::ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots.clone())
-            .with_no_client_auth();
+        let config = authority.rustls_client(versions, &[]);
         let tls = ClientTls::from_rustls(config).unwrap();
         block_on(async {
             let channel = Channel::builder(&endpoint).tls(tls).connect().await.unwrap();

@@ -8,34 +8,16 @@ use std::time::{Duration, Instant};
 
 use fulmar::tls::rustls;
 use fulmar::{Channel, Code, Raw, Request, Server, blocking};
-use rustls::pki_types::pem::PemObject;
 
 use crate::calls::{LONG, bounded, serve};
+use crate::common::raw::frame;
 use crate::common::{Demo, PATH_ECHO, block_on, eventually, number};
 use crate::pki::Authority;
 
 /// A client's end of `rustls`, which speaks HTTP/2 by hand.
 fn rustls_client(authority: &Authority) -> rustls::ClientConnection {
-    let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap())
-        .unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = authority.rustls_client(rustls::DEFAULT_VERSIONS, &["h2"]);
     rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
 }
 
 /// HEADERS and DATA of a whole call to `Echo`, with a message of eight bytes.

@@ -1,9 +1,26 @@
 //! Certificates, made when a test runs.
 
-use fulmar::tls::{ClientTls, ServerTls};
+use std::sync::Arc;
+
+use fulmar::tls::{ClientTls, ServerTls, rustls};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A certificate of a PEM text.
+pub fn der(certificate_pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(certificate_pem.as_bytes()).unwrap()
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn protocols(alpn: &[&str]) -> Vec<Vec<u8>> {
+    alpn.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
 
 /// Somebody who signs certificates.
 pub struct Authority {
@@ -58,6 +75,36 @@ impl Authority {
     /// Trusts this authority and nobody else.
     pub fn client_tls(&self) -> ClientTls {
         ClientTls::from_ca_pem(self.pem()).unwrap()
+    }
+
+    /// A client's configuration of `rustls`, of these versions, that trusts this authority and offers these protocols.
+    pub fn rustls_client(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        alpn: &[&str],
+    ) -> rustls::ClientConfig {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let mut config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols(alpn);
+        config
+    }
+
+    /// A server's configuration of `rustls`, with a certificate for `localhost`, that takes these protocols.
+    pub fn rustls_server(&self, alpn: &[&str]) -> rustls::ServerConfig {
+        let Pair { certificate, key } = self.server(&["localhost"]);
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![der(&certificate)], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+            .unwrap();
+        config.alpn_protocols = protocols(alpn);
+        config
     }
 
     fn sign(&self, params: CertificateParams) -> Pair {

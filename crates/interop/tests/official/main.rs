@@ -1,10 +1,15 @@
 //! The official test cases, our client against our server, over TCP in one process.
 
+#[path = "../common/certificates.rs"]
+#[allow(dead_code, reason = "shared with tests that ask clients for certificates, too")]
+mod certificates;
 mod negative;
 
 use fulmar::RunningServer;
 use fulmar_interop::client::{self, CASES, Options, Outcome};
 use fulmar_interop::server;
+
+use crate::certificates::Certificates;
 
 fn serve() -> RunningServer {
     let options = server::Options { port: 0, ..server::Options::default() };
@@ -46,28 +51,20 @@ fn every_case_passes() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Files with a certificate for `localhost`, its key, and the authority that signed it, for as long as it lives.
-struct Certificates {
+/// Files with a server's certificate, its key, and the authority that signed it, for as long as it lives.
+struct CertificateFiles {
     folder: std::path::PathBuf,
 }
 
-impl Certificates {
+impl CertificateFiles {
     fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("fulmar-interop-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for certificates");
         let made = Self { folder };
-        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("no names are fine names");
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = rcgen::KeyPair::generate().expect("keys can be made");
-        let authority = rcgen::CertifiedIssuer::self_signed(params, key).expect("an authority signs itself");
-        let key = rcgen::KeyPair::generate().expect("keys can be made");
-        let params = rcgen::CertificateParams::new(vec!["foo.test.google.fr".to_owned()]).expect("a name");
-        let certificate = params.signed_by(&key, &authority).expect("an authority signs");
-        for (name, text) in [
-            ("ca.pem", authority.pem()),
-            ("server1.pem", certificate.pem()),
-            ("server1.key", key.serialize_pem()),
-        ] {
+        let Certificates { authority, server, .. } = Certificates::of("foo.test.google.fr");
+        for (name, text) in
+            [("ca.pem", authority), ("server1.pem", server.certificate), ("server1.key", server.key)]
+        {
             std::fs::write(made.folder.join(name), text).expect("a file for a certificate");
         }
         made
@@ -78,7 +75,7 @@ impl Certificates {
     }
 }
 
-impl Drop for Certificates {
+impl Drop for CertificateFiles {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -86,7 +83,7 @@ impl Drop for Certificates {
 
 #[test]
 fn cases_of_every_kind_pass_over_tls() {
-    let certificates = Certificates::new();
+    let certificates = CertificateFiles::new();
     let server = server::bind(&server::Options {
         port: 0,
         use_tls: true,

@@ -6,6 +6,8 @@
 mod async_client;
 mod bad_input;
 mod blocking_client;
+#[path = "../common/certificates.rs"]
+mod certificates;
 mod compression;
 mod details;
 mod fulmar_lab;

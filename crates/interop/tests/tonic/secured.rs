@@ -2,11 +2,9 @@
 
 use fulmar::tls::{ClientTls, ServerTls};
 use fulmar::{Channel, Code, blocking};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
 
+use crate::certificates::{Certificates, Pair};
 use crate::fulmar_lab::FulmarLab;
 use crate::proto::Order;
 use crate::proto::lab_client::LabClient;
@@ -14,45 +12,23 @@ use crate::proto::tonic::lab_client::LabClient as TonicClient;
 use crate::tonic_lab::TonicLab;
 use crate::within::within_limit;
 
-/// An authority, and what it has signed, as PEM.
-struct Certificates {
-    authority: String,
-    server: (String, String),
-    client: (String, String),
-}
+const NAME: &str = "localhost";
 
 impl Certificates {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names are fine names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("keys can be made");
-        let authority = CertifiedIssuer::self_signed(params, key).expect("an authority signs itself");
-        let sign = |params: CertificateParams| {
-            let key = KeyPair::generate().expect("keys can be made");
-            let certificate = params.signed_by(&key, &authority).expect("an authority signs");
-            (certificate.pem(), key.serialize_pem())
-        };
-        let server = CertificateParams::new(vec!["localhost".to_owned()]).expect("it is a name");
-        let mut client = CertificateParams::new(Vec::new()).expect("no names are fine names");
-        client.distinguished_name.push(DnType::CommonName, "client");
-        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Self { authority: authority.pem(), server: sign(server), client: sign(client) }
-    }
-
     fn for_tonic_server(&self) -> ServerTlsConfig {
         ServerTlsConfig::new()
-            .identity(Identity::from_pem(&self.server.0, &self.server.1))
+            .identity(Identity::from_pem(&self.server.certificate, &self.server.key))
             .client_ca_root(Certificate::from_pem(&self.authority))
     }
 
     fn for_our_server(&self) -> ServerTls {
-        ServerTls::from_pem(&self.server.0, &self.server.1)
+        ServerTls::from_pem(&self.server.certificate, &self.server.key)
             .and_then(|tls| tls.require_client_certificates(&self.authority))
             .expect("the configuration serves")
     }
 
     fn for_tonic_client(&self) -> ClientTlsConfig {
-        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority)).domain_name("localhost")
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority)).domain_name(NAME)
     }
 
     fn for_our_client(&self) -> ClientTls {
@@ -70,10 +46,10 @@ const BODIES: [usize; 3] = [5, 20_000, 1_000_000];
 #[test]
 fn our_clients_call_tonics_server_over_mutual_tls() {
     within_limit(|| {
-        let certificates = Certificates::new();
+        let certificates = Certificates::of(NAME);
         let lab = TonicLab::start_secured(certificates.for_tonic_server());
         let endpoint = format!("https://localhost:{}", lab.address.port());
-        let (certificate, key) = &certificates.client;
+        let Pair { certificate, key } = &certificates.client;
         let tls = certificates.for_our_client().identity_pem(certificate, key).expect("the pair is one");
         futures::executor::block_on(async {
             let channel =
@@ -107,12 +83,12 @@ fn our_clients_call_tonics_server_over_mutual_tls() {
 #[test]
 fn tonics_client_calls_our_server_over_mutual_tls() {
     within_limit(|| {
-        let certificates = Certificates::new();
+        let certificates = Certificates::of(NAME);
         let lab = FulmarLab::start_with(fulmar::Server::builder().tls(certificates.for_our_server()));
         let uri = format!("https://{}", lab.address);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         runtime.expect("a tokio runtime").block_on(async {
-            let (certificate, key) = &certificates.client;
+            let Pair { certificate, key } = &certificates.client;
             let tls = certificates.for_tonic_client().identity(Identity::from_pem(certificate, key));
             let endpoint = Endpoint::from_shared(uri.clone()).expect("a URI").tls_config(tls);
             let channel = endpoint.expect("the configuration serves").connect().await.expect("we let it in");
