@@ -94,8 +94,9 @@ impl<E: Endpoint> Tls<E> {
         closed
     }
 
-    /// Lends the endpoint a place for its plaintext, lets it do one thing, and seals what it wrote. If the endpoint ends the
-    /// connection, all it wrote goes to the wire, and `close_notify` behind it.
+    /// Lends the endpoint a place for its plaintext, and lets it do one thing. What it writes waits there for the
+    /// [`transmit`](Transport::transmit) that follows (see the contract of [`Endpoint`]), so that what is written in one turn leaves in as
+    /// few records as hold it. If the endpoint ends the connection, all it wrote goes to the wire, and `close_notify` behind it.
     fn poke<T>(
         &mut self,
         env: &mut Env<'_>,
@@ -106,16 +107,7 @@ impl<E: Endpoint> Tls<E> {
             layer.plain_out = env.pool.take_output();
         }
         let result = poke(&mut self.endpoint, &mut env.with_out(&mut layer.plain_out));
-        match result {
-            Ok(value) => {
-                layer.seal(env)?;
-                Ok(value)
-            }
-            Err(closed) => {
-                layer.close(env);
-                Err(closed)
-            }
-        }
+        result.inspect_err(|_| layer.close(env))
     }
 
     /// Shows the endpoint all plaintext there is, once, and keeps what it does not consume.
@@ -213,7 +205,6 @@ impl<E: Endpoint> Transport for Tls<E> {
         layer.whole_by =
             layer.session.has_fragment().then(|| layer.whole_by.unwrap_or(env.now + HANDSHAKE_TIMEOUT));
         self.deliver(env)?;
-        self.layer.seal(env)?;
         if opened.peer_has_closed {
             self.layer.close(env);
             return Err(Closed::peer("TLS: the peer closed the connection (close_notify)"));
@@ -226,8 +217,11 @@ impl<E: Endpoint> Transport for Tls<E> {
         if self.layer.phase != Phase::Open {
             return Ok(());
         }
-        self.layer.seal(env)?;
-        self.poke(env, E::transmit)
+        if self.layer.plain_out.room() == 0 {
+            self.layer.seal(env)?;
+        }
+        self.poke(env, E::transmit)?;
+        self.layer.seal(env)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -261,6 +261,25 @@ fn the_records_of_one_receive_are_shown_to_the_endpoint_once() {
 }
 
 #[test]
+fn what_is_written_in_one_turn_leaves_in_one_record() {
+    let (mut client, mut server) = open_pair();
+    let shown = server.tls.endpoint().shown.len();
+    for line in 0..64 {
+        let command = Command::Say(format!("line {line}\n").into_bytes());
+        client.poke(|tls, env| tls.on_command(env, command)).unwrap();
+        client.poke(|tls, env| tls.on_wake(env, TaskId(line))).unwrap();
+    }
+    assert!(client.out.is_empty(), "it waits for the end of the turn");
+    client.transmit().unwrap();
+    let wire = client.wire();
+    let (head, body) = wire.split_at(5);
+    assert_eq!(usize::from(u16::from_be_bytes([head[3], head[4]])), body.len(), "one record");
+    server.receive(&wire).unwrap();
+    assert_eq!(server.tls.endpoint().shown.len(), shown + 1);
+    assert!(server.received().ends_with(b"line 63\nwoken 63\n"));
+}
+
+#[test]
 fn plaintext_the_endpoint_did_not_consume_is_shown_again_before_the_next() {
     let (mut client, mut server) = open_pair();
     for text in ["one\ntw", "o\nthr", "ee\n"] {
