@@ -1,5 +1,8 @@
 //! R31 and R45, and rules 43, 44 and 50 of the wire: what happens when times are over, where the two ends meet over sockets.
 
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +13,8 @@ use fulmar::{
 use crate::common::{block_on, eventually};
 use crate::lives::{LONG, SHORT, is_question};
 use crate::peer::{
-    END_HEADERS, GOAWAY, HEADERS, Peer, REFUSED_STREAM, RawServer, headers, ping, reset_stream, response,
+    END_HEADERS, GOAWAY, HEADERS, Peer, REFUSED_STREAM, RawServer, go_away, headers, ping, reset_stream,
+    response, settings,
 };
 use crate::service::{U, serve_built};
 
@@ -198,4 +202,37 @@ fn a_deadline_covers_both_attempts_of_a_call_that_is_made_again_and_neither_is_c
         assert!(call.join().unwrap().is_ok());
         assert!(timeouts[1] <= timeouts[0] - SHORT, "{timeouts:?}");
     });
+}
+
+#[test]
+fn r45_a_server_that_answers_and_hangs_up_is_dialled_ever_less_often() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let over = AtomicBool::new(false);
+    let backoff = Backoff { initial: SHORT / 2, ..Backoff::default() };
+    let channel = Channel::builder(format!("http://{address}")).backoff(backoff).build().unwrap();
+    let attempts = thread::scope(|scope| {
+        let hanging_up = scope.spawn(|| {
+            let mut taken = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().unwrap();
+                if over.load(Ordering::SeqCst) {
+                    return taken.len();
+                }
+                // Nothing was processed: a call that was on its way may be made again.
+                let _ = stream.write_all(&[settings(&[]), go_away(0, 0)].concat());
+                let _ = stream.shutdown(Shutdown::Write);
+                taken.push(stream);
+            }
+        });
+        let began = Instant::now();
+        while began.elapsed() < SHORT * 8 {
+            assert!(within(&channel, SHORT).is_err());
+        }
+        over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(address).unwrap());
+        hanging_up.join().unwrap()
+    });
+    // At 0, 100, 260, 516 and 926 ms, and whatever a fifth more or less makes of that.
+    assert!((2..=12).contains(&attempts), "{attempts} attempts");
 }
