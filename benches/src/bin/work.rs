@@ -46,9 +46,10 @@ fn run() -> Called {
         "engines-streaming" => engines_streaming(&plan),
         "hpack-encode" => hpack(&plan, true),
         "hpack-decode" => hpack(&plan, false),
-        "unary" | "streaming" => on_one_thread(&plan),
+        "unary" | "streaming" | "in-process" => on_one_thread(&plan),
         other => {
-            let scenarios = "hpack-encode, hpack-decode, engines-unary, engines-streaming, unary, streaming";
+            let scenarios =
+                "hpack-encode, hpack-decode, engines-unary, engines-streaming, unary, streaming, in-process";
             Err(format!("no scenario {other}: {scenarios}").into())
         }
     }
@@ -137,8 +138,11 @@ fn on_one_thread(plan: &Plan) -> Called {
     let server = Server::builder().reactors(1).add_service(BenchServer::new(Echo)).bind("127.0.0.1:0")?;
     let endpoint = format!("http://{}", server.local_addr()?);
     let mut reactor = LocalReactor::new()?;
-    reactor.serve(server)?;
-    let client = reactor.block_on(BenchClient::connect(endpoint))?;
+    let handle = reactor.serve(server)?;
+    let client = match plan.scenario.as_str() {
+        "in-process" => BenchClient::new(handle.in_process()),
+        _ => reactor.block_on(BenchClient::connect(endpoint))?,
+    };
     let mut callers = Vec::new();
     for _ in 0..plan.callers {
         let (done, caller) = oneshot::channel();

@@ -66,6 +66,9 @@ pub fn answer_metadata(
     client: &Config,
     received: &mut MetadataMap,
 ) -> Result<(), Status> {
+    if sent.is_empty() {
+        return Ok(());
+    }
     if !surely_fits(sent, 0, &client.http2) {
         let fields = || headers::response_head(&server.encodings).chain(headers::metadata_fields(sent));
         let (size, limit) = (list_bytes(fields()), client.http2.header_list_bytes_max as usize);
@@ -87,6 +90,9 @@ pub fn answer_end(
     (server, client): (&Config, &Config),
     received: &mut MetadataMap,
 ) -> Status {
+    if status.is_plain() && trailers.is_empty() {
+        return Status::new(status.code(), "");
+    }
     let texts = 3 * status.message().len() + 2 * status.details().len() + trailers.list_bytes();
     let fields = trailers.len();
     let fits = surely_fits(status.metadata(), texts + 32 * fields, &client.http2)

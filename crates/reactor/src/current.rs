@@ -9,6 +9,11 @@ use crate::mailbox::TaskWaker;
 pub struct ReactorId(u64);
 
 impl ReactorId {
+    /// A number that no other reactor of the process has; they are counted from 1.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))

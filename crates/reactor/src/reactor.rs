@@ -206,9 +206,9 @@ impl<H: Host> Reactor<H> {
     ///
     /// Returns whether there was something to do.
     pub(crate) fn work(&mut self) -> bool {
-        self.core.bench.tick();
         let mut worked = false;
         for _ in 0..ROUNDS_MAX {
+            self.core.bench.tick();
             worked |= self.open_mail() | self.core.has_work();
             self.core.tasks.run();
             self.core.run_pipes();
@@ -285,7 +285,8 @@ impl<H: Host> Reactor<H> {
     }
 
     fn tick_now_and_then(&mut self, number: usize) {
-        if number.is_multiple_of(ITEMS_A_TICK) {
+        // A round begins with the time.
+        if number > 0 && number.is_multiple_of(ITEMS_A_TICK) {
             self.core.bench.tick();
         }
     }

@@ -461,7 +461,7 @@ impl Place {
         match self {
             Self::Tcp(_) | Self::Dialled(_) => true,
             Self::Connected(handed) => handed.is_on(mailbox),
-            Self::InProcess(place) => place.server.is_served_by(mailbox),
+            Self::InProcess(place) => place.is_served_by(mailbox),
         }
     }
 }

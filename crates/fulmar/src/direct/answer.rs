@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fulmar_base::{Output, Pool};
 use fulmar_grpc::{Body, Code, Compression, Config, MetadataMap, Status, direct};
 
-use crate::call::CallCell;
+use crate::call::{CallCell, Outbound};
 use crate::client::endpoint::with_trailers;
 use crate::packing::{Packing, Press};
 use crate::panics::caught;
@@ -106,17 +106,26 @@ impl DirectAnswer {
         caught(HANDLER, || message.encode(bytes)).is_ok() && self.bytes.len() == length
     }
 
-    /// Gives the answer to the caller of the call, and makes ready for the next one.
-    pub(super) fn give(&mut self, pool: &mut Pool, cell: Arc<CallCell>) {
+    /// Gives the answer to the caller of the call, together with the memory of its request, and makes ready for the next one.
+    pub(super) fn give(&mut self, pool: &mut Pool, cell: Arc<CallCell>, request: Option<Outbound>) {
         let status = std::mem::take(&mut self.status);
         let message = std::mem::take(&mut self.message);
         let has_headers = std::mem::take(&mut self.has_headers);
         let mut state = cell.lock();
+        if let Some(request) = request {
+            state.outbound = request;
+        }
         if has_headers {
             state.metadata_arrived = true;
-            std::mem::swap(&mut state.metadata_in, &mut self.metadata);
+            if !self.metadata.is_empty() {
+                std::mem::swap(&mut state.metadata_in, &mut self.metadata);
+            }
         }
-        std::mem::swap(&mut state.trailers_in, &mut self.trailers);
+        let mut status = status;
+        if !self.trailers.is_empty() {
+            std::mem::swap(&mut state.trailers_in, &mut self.trailers);
+            status = with_trailers(status, &state.trailers_in);
+        }
         let length = match message {
             Message::None => None,
             Message::Small => {
@@ -131,9 +140,11 @@ impl DirectAnswer {
             }
         };
         state.messages_in = usize::from(length.is_some());
-        let link = state.link.clone();
-        let status = with_trailers(status, &state.trailers_in);
-        if let Some(length) = length {
+        if let Some(length) = length
+            && !state.link.is_none()
+        {
+            // Telling is a subscriber's code.
+            let link = state.link.clone();
             drop(state);
             link.received(length);
             state = cell.lock();

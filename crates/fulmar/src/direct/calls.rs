@@ -32,7 +32,7 @@ pub(crate) struct DirectCalls {
     routes: Arc<Routes>,
     router: Rc<RefCell<Router>>,
     /// Those that wait for something. A call that is answered at once is never here.
-    waiting: Vec<Option<DirectCall>>,
+    waiting: Vec<Option<WaitingCall>>,
     /// One for each index, made when the index is first used.
     wakers: Vec<(Arc<Messenger>, Waker)>,
     free: Vec<usize>,
@@ -46,13 +46,18 @@ pub(crate) struct DirectCalls {
 struct DirectCall {
     /// The caller's.
     cell: Arc<CallCell>,
-    config: ChannelConfig,
     method: MethodId,
     slot: u32,
     fate: Arc<CallFate>,
     deadline: Option<Instant>,
     span: CallSpan,
-    /// While it waits: the connection of its channel, which counts it.
+}
+
+/// A call that waits for something.
+struct WaitingCall {
+    call: DirectCall,
+    config: ChannelConfig,
+    /// The connection of its channel, which counts it.
     link: Option<ConnectionKey>,
     timer: Option<TimerKey>,
 }
@@ -114,7 +119,7 @@ impl DirectCalls {
 
     pub(crate) fn counts(&self) -> Counts {
         let calls = self.waiting.iter().flatten();
-        let deadlines = calls.clone().filter(|call| call.deadline.is_some()).count();
+        let deadlines = calls.clone().filter(|waiting| waiting.call.deadline.is_some()).count();
         let calls = calls.count();
         // Both ends have a clock for a call over a connection, and so there are two deadlines.
         Counts { handlers: calls, client_calls: calls, deadlines: 2 * deadlines, ..Counts::default() }
@@ -130,14 +135,22 @@ impl DirectCalls {
     ) -> Option<PendingCall> {
         let Some(request) = self.take_request(core.now(), spec, &pending) else { return Some(pending) };
         let index = self.free.pop().unwrap_or_else(|| self.add_place());
-        let (call, outbound) = self.open(core.now(), spec, request, pending.take());
-        let begun = self.deliver(core.pool(), index, &call, &outbound);
-        give_back(&call.cell, outbound);
-        match begun {
-            Ok(true) => self.finish(core, index, call, CallEnd::Finished),
-            Ok(false) => self.go_on(core, index, call, Some(link)),
-            Err(status) => self.fail(core, index, call, &status),
-        }
+        let (call, mut outbound) = self.open(core.now(), spec, request, pending.take());
+        let begun = self.deliver(core.pool(), index, &call, &outbound, &spec.config);
+        outbound.clear();
+        let end = match begun {
+            Ok(true) => CallEnd::Finished,
+            Ok(false) if self.poll(core.pool(), index, &call, &spec.config) => CallEnd::Finished,
+            Ok(false) => {
+                self.keep(core, index, call, (spec, link), outbound);
+                return None;
+            }
+            Err(status) => {
+                self.answer_with(core.pool(), &call, &spec.config, &status);
+                CallEnd::Failed
+            }
+        };
+        self.finish(core, index, call, end, Some(outbound));
         None
     }
 
@@ -145,26 +158,32 @@ impl DirectCalls {
     pub(crate) fn on_wake(&mut self, core: &mut Core, index: usize) {
         let Some((messenger, _)) = self.wakers.get(index) else { return };
         messenger.is_sent.store(false, Ordering::Release);
-        let Some(call) = self.waiting[index].take() else { return };
-        if call.cell.lock().cancelled {
-            return self.give_up(core, index, call, CallEnd::ClientCancelled, None);
+        let Some(waiting) = self.waiting[index].take() else { return };
+        if waiting.call.cell.lock().cancelled {
+            return self.give_up(core, index, waiting, CallEnd::ClientCancelled, None);
         }
-        self.go_on(core, index, call, None);
+        if !self.poll(core.pool(), index, &waiting.call, &waiting.config) {
+            self.waiting[index] = Some(waiting);
+            return;
+        }
+        let WaitingCall { call, link, timer, .. } = waiting;
+        forget(core, link, timer);
+        self.finish(core, index, call, CallEnd::Finished, None);
     }
 
     /// The deadline of a call has come.
     pub(crate) fn on_deadline(&mut self, core: &mut Core, index: usize) {
-        let Some(Some(mut call)) = self.waiting.get_mut(index).map(Option::take) else { return };
-        call.timer = None;
-        self.give_up(core, index, call, CallEnd::DeadlineExceeded, Some(direct::deadline_exceeded()));
+        let Some(Some(mut waiting)) = self.waiting.get_mut(index).map(Option::take) else { return };
+        waiting.timer = None;
+        self.give_up(core, index, waiting, CallEnd::DeadlineExceeded, Some(direct::deadline_exceeded()));
     }
 
     /// The grace of a shutdown is over: the calls end as if a connection under them had.
     pub(crate) fn cut_off(&mut self, core: &mut Core) {
         for index in 0..self.waiting.len() {
-            if let Some(call) = self.waiting[index].take() {
+            if let Some(waiting) = self.waiting[index].take() {
                 let status = hung_up(IN_PROCESS);
-                self.give_up(core, index, call, CallEnd::ServerShutdown, Some(status));
+                self.give_up(core, index, waiting, CallEnd::ServerShutdown, Some(status));
             }
         }
     }
@@ -237,8 +256,7 @@ impl DirectCalls {
         let span = CallSpan::of_handler(context.path(), None::<&str>, now);
         let slot = router.method(method).begin(context, None);
         drop(router);
-        let config = spec.config.clone();
-        (DirectCall { cell, config, method, slot, fate, deadline, span, link: None, timer: None }, outbound)
+        (DirectCall { cell, method, slot, fate, deadline, span }, outbound)
     }
 
     /// The metadata of requests whose users have said nothing.
@@ -265,8 +283,9 @@ impl DirectCalls {
         index: usize,
         call: &DirectCall,
         outbound: &Outbound,
+        config: &ChannelConfig,
     ) -> Result<bool, Status> {
-        if self.router.borrow().kind(call.method).is_intercepted && self.poll(pool, index, call) {
+        if self.router.borrow().kind(call.method).is_intercepted && self.poll(pool, index, call, config) {
             return Ok(true);
         }
         let message = outbound.as_slice().get(PREFIX_LEN..).unwrap_or_default();
@@ -279,24 +298,13 @@ impl DirectCalls {
         Ok(false)
     }
 
-    /// Polls the handler. A call that has to wait is kept, and counted by the connection of its channel, which is `link` if it is new.
-    fn go_on(&mut self, core: &mut Core, index: usize, call: DirectCall, link: Option<ConnectionKey>) {
-        if self.poll(core.pool(), index, &call) {
-            return self.finish(core, index, call, CallEnd::Finished);
-        }
-        match link {
-            None => self.waiting[index] = Some(call),
-            Some(link) => self.keep(core, index, call, link),
-        }
-    }
-
     /// Whether the handler has answered.
-    fn poll(&mut self, pool: &mut Pool, index: usize, call: &DirectCall) -> bool {
+    fn poll(&mut self, pool: &mut Pool, index: usize, call: &DirectCall, config: &ChannelConfig) -> bool {
         let mut cx = Context::from_waker(&self.wakers[index].1);
         let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
         let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
         let bytes_max = router.send_message_bytes_max();
-        let configs = (&self.server.config, &call.config.grpc);
+        let configs = (&self.server.config, &config.grpc);
         let to = Destination::Direct { answer: &mut self.answer, configs, pool };
         let mut answer = Answer { to, hooks: None, span: &call.span, bytes_max };
         let polled = router.method(call.method).poll(call.slot, &mut cx, &mut answer);
@@ -306,39 +314,56 @@ impl DirectCalls {
 
     /// Looks after a call whose handler waits.
     #[inline(never)]
-    fn keep(&mut self, core: &mut Core, index: usize, mut call: DirectCall, link: ConnectionKey) {
+    fn keep(
+        &mut self,
+        core: &mut Core,
+        index: usize,
+        call: DirectCall,
+        (spec, link): (&ChannelSpec, ConnectionKey),
+        outbound: Outbound,
+    ) {
         let mut state = call.cell.lock();
-        if state.cancelled {
-            drop(state);
-            return self.give_up(core, index, call, CallEnd::ClientCancelled, None);
-        }
+        state.outbound = outbound;
         state.door = Some(self.wakers[index].1.clone());
         state.knocked = false;
+        let is_cancelled = state.cancelled;
         drop(state);
-        let server = self.server.id;
-        call.timer = call.deadline.map(|at| core.set_timer(at, Letter::DirectDue { server, index }));
-        if core.command(link, RoofCommand::Client(Command::DirectBegun)).is_ok() {
-            call.link = Some(link);
+        let mut waiting = WaitingCall { call, config: spec.config.clone(), link: None, timer: None };
+        if is_cancelled {
+            return self.give_up(core, index, waiting, CallEnd::ClientCancelled, None);
         }
-        self.waiting[index] = Some(call);
+        let server = self.server.id;
+        let due = || Letter::DirectDue { server, index };
+        waiting.timer = waiting.call.deadline.map(|at| core.set_timer(at, due()));
+        if core.command(link, RoofCommand::Client(Command::DirectBegun)).is_ok() {
+            waiting.link = Some(link);
+        }
+        self.waiting[index] = Some(waiting);
     }
 
-    /// Ends a call with a status of the library's own.
-    fn fail(&mut self, core: &mut Core, index: usize, call: DirectCall, status: &Status) {
+    /// Answers a call with a status of the library's own.
+    #[inline(never)]
+    fn answer_with(&mut self, pool: &mut Pool, call: &DirectCall, config: &ChannelConfig, status: &Status) {
         let mut router = self.router.borrow_mut();
         let (hooks, bytes_max) =
             (router.method(call.method).hooks(call.slot), router.send_message_bytes_max());
         drop(router);
-        let configs = (&self.server.config, &call.config.grpc);
-        let to = Destination::Direct { answer: &mut self.answer, configs, pool: core.pool() };
+        let configs = (&self.server.config, &config.grpc);
+        let to = Destination::Direct { answer: &mut self.answer, configs, pool };
         Answer { to, hooks, span: &call.span, bytes_max }.finish(status, MetadataMap::EMPTY);
-        self.finish(core, index, call, CallEnd::Failed);
     }
 
     /// The call has its answer, which goes to its caller once everything else of the call is gone.
-    fn finish(&mut self, core: &mut Core, index: usize, call: DirectCall, end: CallEnd) {
-        let (cell, watched) = self.end(core, index, call, end);
-        self.answer.give(core.pool(), cell);
+    fn finish(
+        &mut self,
+        core: &mut Core,
+        index: usize,
+        call: DirectCall,
+        end: CallEnd,
+        request: Option<Outbound>,
+    ) {
+        let (cell, watched) = self.end(index, call, end);
+        self.answer.give(core.pool(), cell, request);
         if let Some(fate) = watched {
             fate.wake();
         }
@@ -350,11 +375,13 @@ impl DirectCalls {
         &mut self,
         core: &mut Core,
         index: usize,
-        call: DirectCall,
+        waiting: WaitingCall,
         end: CallEnd,
         status: Option<Status>,
     ) {
-        let (cell, watched) = self.end(core, index, call, end);
+        let WaitingCall { call, link, timer, .. } = waiting;
+        forget(core, link, timer);
+        let (cell, watched) = self.end(index, call, end);
         if let Some(status) = status {
             let wakers = cell.lock().end(status);
             drop(cell);
@@ -369,12 +396,11 @@ impl DirectCalls {
     /// somebody watches it.
     fn end(
         &mut self,
-        core: &mut Core,
         index: usize,
         call: DirectCall,
         end: CallEnd,
     ) -> (Arc<CallCell>, Option<Arc<CallFate>>) {
-        let DirectCall { cell, method, slot, fate, span, link, timer, .. } = call;
+        let DirectCall { cell, method, slot, fate, span, .. } = call;
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         fate.set_end(end);
@@ -386,12 +412,6 @@ impl DirectCalls {
         drop(router);
         span.end(end.code());
         self.free.push(index);
-        if let Some(timer) = timer {
-            drop(core.cancel_timer(timer));
-        }
-        if let Some(link) = link {
-            let _ = core.command(link, RoofCommand::Client(Command::DirectEnded));
-        }
         (cell, watched)
     }
 
@@ -413,7 +433,7 @@ impl DirectCalls {
 impl Drop for DirectCalls {
     fn drop(&mut self) {
         // The reactor is gone, and with it what timers and connections knew of these calls.
-        for call in std::mem::take(&mut self.waiting).into_iter().flatten() {
+        for WaitingCall { call, .. } in std::mem::take(&mut self.waiting).into_iter().flatten() {
             call.fate.set_end(CallEnd::ServerShutdown);
             self.router.borrow_mut().method(call.method).end(call.slot);
             call.fate.wake();
@@ -434,8 +454,12 @@ fn is_one_message(framed: &[u8], bytes_max: usize) -> bool {
     }
 }
 
-/// Gives the memory of a request back to its cell.
-fn give_back(cell: &CallCell, mut outbound: Outbound) {
-    outbound.clear();
-    cell.lock().outbound = outbound;
+/// A call does not wait any more.
+fn forget(core: &mut Core, link: Option<ConnectionKey>, timer: Option<TimerKey>) {
+    if let Some(timer) = timer {
+        drop(core.cancel_timer(timer));
+    }
+    if let Some(link) = link {
+        let _ = core.command(link, RoofCommand::Client(Command::DirectEnded));
+    }
 }

@@ -164,9 +164,19 @@ impl ServerShared {
         Ok(None)
     }
 
-    /// Whether the reactor of `mailbox` serves this server.
-    pub(crate) fn is_served_by(&self, mailbox: &Mailbox<Letter>) -> bool {
-        lock(&self.seats).iter().any(|seat| seat.mailbox.reactor() == mailbox.reactor())
+    /// Whether the reactor of `mailbox` serves this server. `known` keeps who is known to, and until when: 0 at first.
+    pub(crate) fn is_served_by(&self, mailbox: &Mailbox<Letter>, known: &AtomicU64) -> bool {
+        // Asked for each call of an in-process channel: nothing is locked while the reactors stay the same.
+        let version = self.seats_version.load(Ordering::Acquire) as u32;
+        let answer = u64::from(version) << 32 | u64::from(mailbox.reactor().number() as u32);
+        if known.load(Ordering::Relaxed) == answer {
+            return true;
+        }
+        let is_served = lock(&self.seats).iter().any(|seat| seat.mailbox.reactor() == mailbox.reactor());
+        if is_served {
+            known.store(answer, Ordering::Relaxed);
+        }
+        is_served
     }
 
     /// How much the reactors have in use.

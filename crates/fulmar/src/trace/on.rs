@@ -176,6 +176,11 @@ fn names(path: &str) -> (&str, &str, &str) {
 pub(crate) struct Link(Option<tracing::span::Id>);
 
 impl Link {
+    /// Whether nobody follows the call.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn sent(self, bytes: usize) {
         if self.0.is_some() {
             tracing::trace!(target: "fulmar::message", parent: self.0, direction = "sent", bytes, "message");
