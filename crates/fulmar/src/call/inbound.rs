@@ -20,7 +20,7 @@ const KEPT_BLOCKS_MAX: usize = 64;
 
 /// Stands in front of each small message: its length in four bytes, one less than the prefix that it had on the wire. So a queue of
 /// however small messages takes no more memory than their windows allow.
-const HEAD_LEN: usize = size_of::<u32>();
+pub(crate) const HEAD_LEN: usize = size_of::<u32>();
 
 /// In place of a length: the next message has memory of its own.
 const IN_A_BLOCK: u32 = u32::MAX >> 1;
@@ -104,6 +104,21 @@ impl Inbound {
         self.bytes.reserve(HEAD_LEN + bytes.len());
         self.bytes.extend_from_slice(&(bytes.len() as u32 | mark).to_ne_bytes());
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends a small message that stands in `bytes` behind [`HEAD_LEN`] bytes that mean nothing; `bytes` is emptied, and may get other
+    /// memory.
+    pub(crate) fn push_behind_head(&mut self, bytes: &mut Vec<u8>) {
+        let Some((head, message)) = bytes.split_first_chunk_mut::<HEAD_LEN>() else { return };
+        debug_assert!(message.len() < IN_A_BLOCK as usize);
+        *head = (message.len() as u32).to_ne_bytes();
+        if self.is_empty() {
+            self.read = 0;
+            std::mem::swap(&mut self.bytes, bytes);
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+        bytes.clear();
     }
 
     /// Takes the oldest message and shows it to `read`, which is user code: should it panic, the message counts as taken.
@@ -286,6 +301,22 @@ mod tests {
             assert_eq!(inbound.take(length), Some((5, 5)));
         }
         assert!(inbound.memory_bytes() <= KEPT_BYTES_MAX, "what is not needed any longer is freed");
+    }
+
+    #[test]
+    fn messages_that_were_encoded_behind_room_for_their_heads_are_messages_like_others() {
+        let mut inbound = Inbound::default();
+        let mut bytes = b"    first".to_vec();
+        inbound.push_behind_head(&mut bytes);
+        assert!(bytes.is_empty());
+        bytes.extend_from_slice(b"    ");
+        inbound.push_behind_head(&mut bytes);
+        inbound.push(Body::Lent(b"last"), true, &mut Pool::new());
+        assert_eq!(inbound.take(copied), Some((b"first".to_vec(), 5)));
+        assert!(!inbound.last_was_compressed());
+        assert_eq!(inbound.take(copied), Some((Vec::new(), 0)));
+        assert_eq!(inbound.take(copied), Some((b"last".to_vec(), 4)));
+        assert_eq!(inbound.take(length), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) use cell::{CallCell, CellShape, QueuePlace, Side};
 pub(crate) use fate::CallFate;
 pub use fate::{CallEnd, Cancellation};
 pub(crate) use held::HeldCell;
-pub(crate) use inbound::Inbound;
+pub(crate) use inbound::{HEAD_LEN, Inbound};
 pub(crate) use outbound::Outbound;
 pub use replies::Replies;
 pub use requests::{Duplex, Requests, Upload};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fulmar_base::{Output, Pool};
 use fulmar_grpc::{Body, Code, Compression, Config, MetadataMap, Status, direct};
 
-use crate::call::{CallCell, Outbound};
+use crate::call::{CallCell, HEAD_LEN, Outbound};
 use crate::client::endpoint::with_trailers;
 use crate::packing::{Packing, Press};
 use crate::panics::caught;
@@ -22,7 +22,7 @@ pub(crate) struct DirectAnswer {
     has_headers: bool,
     metadata: MetadataMap,
     message: Message,
-    /// What a small message was encoded into.
+    /// What a small message was encoded into, behind room for its head in the caller's queue.
     bytes: Vec<u8>,
     status: Status,
     trailers: MetadataMap,
@@ -101,9 +101,10 @@ impl DirectAnswer {
     /// Whether the message encoded to its length.
     fn encode<Resp: Payload>(&mut self, message: &Resp, length: usize) -> bool {
         self.bytes.clear();
-        self.bytes.reserve(length);
+        self.bytes.reserve(HEAD_LEN + length);
+        self.bytes.extend_from_slice(&[0; HEAD_LEN]);
         let bytes = &mut self.bytes;
-        caught(HANDLER, || message.encode(bytes)).is_ok() && self.bytes.len() == length
+        caught(HANDLER, || message.encode(bytes)).is_ok() && self.bytes.len() == HEAD_LEN + length
     }
 
     /// Gives the answer to the caller of the call, together with the memory of its request, and makes ready for the next one.
@@ -129,8 +130,8 @@ impl DirectAnswer {
         let length = match message {
             Message::None => None,
             Message::Small => {
-                let length = self.bytes.len();
-                state.inbound.push(Body::Lent(&self.bytes), false, pool);
+                let length = self.bytes.len() - HEAD_LEN;
+                state.inbound.push_behind_head(&mut self.bytes);
                 Some(length)
             }
             Message::Large(bytes) => {
