@@ -14,7 +14,8 @@ const REACTOR_WAIT: Duration = Duration::from_secs(10);
 /// How much of everything a reactor has in use: everything that is begun for a call or a connection, and ends with it.
 ///
 /// For tests that look for leaks, and for a glance at a service that runs: what is at rest has the counts that it had before the
-/// first call, but for connections, which stay. Counting takes time in proportion to the connections, and disturbs nothing.
+/// first call, but for connections, which stay. Memory that waits for its next use is in no count; how much of it there can be is in
+/// `docs/memory.md`. Counting takes time in proportion to the connections, and disturbs nothing.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

@@ -377,7 +377,7 @@ fn too_many_calls_that_wait_are_refused_by_the_name_of_the_limit() {
     block_on(join_all((0..15).map(|_| {
         let (channel, refused) = (channel.clone(), refused.clone());
         async move {
-            let hurried = Request::new(number(1)).with_timeout(Duration::from_millis(100));
+            let hurried = Request::new(number(1)).with_timeout(Duration::from_millis(500));
             let status = channel.unary::<Raw, Raw>(PATH_ECHO, hurried).await.unwrap_err();
             if status.code() == Code::ResourceExhausted {
                 assert!(status.message().contains("waiting_calls_max"), "{status}");

@@ -288,7 +288,7 @@ fn a_call_that_is_given_up_ends_as_cancelled_on_both_sides() {
     wait(async {
         let channel = Channel::connect(server.endpoint()).await.unwrap();
         let call = channel.unary::<Raw, Raw>(path, raw(1));
-        assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_millis(500), call).await.is_err());
         // One that was never polled is no call.
         drop(channel.unary::<Raw, Raw>(path, raw(1)));
         let mut unsent = Box::pin(channel.unary::<Raw, Raw>(path, raw(1)));

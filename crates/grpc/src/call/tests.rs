@@ -174,3 +174,17 @@ fn a_compressed_message_that_unfolds_to_nothing_is_credited_with_the_next() {
 fn a_call_is_small() {
     assert!(size_of::<Call>() <= 320, "{} bytes", size_of::<Call>());
 }
+
+#[test]
+fn the_memory_of_maps_that_wait_for_other_calls_is_bounded() {
+    let mut calls = Calls::default();
+    let value = "v".repeat(1_000);
+    for _ in 0..2 * SPARE_BYTES_MAX / value.len() {
+        let mut map = Box::<MetadataMap>::default();
+        map.append("x-key", &value).expect("it is legal");
+        calls.give_map(map);
+    }
+    assert!((SPARE_BYTES_MAX / 2..=SPARE_BYTES_MAX).contains(&calls.spare_bytes), "{}", calls.spare_bytes);
+    let kept: usize = calls.spare.iter().map(|map| map_bytes(map)).sum();
+    assert_eq!(calls.spare_bytes, kept, "what is counted is what there is");
+}

@@ -99,3 +99,21 @@ impl Templates {
         2 * (METHODS_MAX + 1) * each + Template::MEMORY_BYTES_MAX
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_methods_are_kept_and_none_with_a_long_path() {
+        let mut templates = Templates::default();
+        let path = |number: usize| format!("/a.B/{number}");
+        for number in 0..=METHODS_MAX {
+            assert!(templates.add(&path(number)).is_some());
+        }
+        let kept = (0..=METHODS_MAX).filter(|&number| templates.find(&path(number)).is_some());
+        assert_eq!((kept.count(), templates.methods.len()), (METHODS_MAX, METHODS_MAX));
+        assert_eq!(templates.add(&"x".repeat(PATH_BYTES_MAX + 1)), None);
+        assert!(templates.add(&"x".repeat(PATH_BYTES_MAX)).is_some());
+    }
+}

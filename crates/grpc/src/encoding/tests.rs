@@ -458,3 +458,13 @@ fn a_message_of_many_gzip_members_needs_bytes_for_them() {
     assert_eq!(of_members(&[7; 2_000], 1_000), Ok(2_000_000));
     assert_eq!(of_members(&[7], 1), Ok(1), "and the next message begins anew");
 }
+
+#[test]
+fn the_buffers_that_a_context_keeps_are_small() {
+    let broken: Arc<dyn Encoding> = Arc::new(Broken);
+    let mut contexts = Contexts::default();
+    let mut context = contexts.take(&broken);
+    context.framed.resize(1024 * 1024, 7);
+    contexts.give(context);
+    assert!(contexts.take(&broken).framed.capacity() <= 64 * 1024);
+}

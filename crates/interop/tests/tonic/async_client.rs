@@ -214,15 +214,14 @@ fn every_code_arrives_as_it_is() {
 fn the_client_ends_a_call_at_its_deadline_and_tells_the_server() {
     against_tonic(|lab, client| async move {
         let began = Instant::now();
-        let request =
-            Request::new(Order { hang: true, ..order(b"x") }).with_timeout(Duration::from_millis(200));
+        let request = Request::new(Order { hang: true, ..order(b"x") }).with_timeout(Duration::from_secs(1));
         let status = refused(client.echo(request).await);
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
         lab.journal.seen("echo dropped").await;
 
         let request = Request::new(Order { replies: 1, hang: true, ..order(b"x") });
-        let response = client.produce(request.with_timeout(Duration::from_millis(300))).await?;
+        let response = client.produce(request.with_timeout(Duration::from_millis(1_500))).await?;
         let timeout = response.metadata().get("x-timeout").expect("the server was told").to_owned();
         let digits = timeout.trim_end_matches(char::is_alphabetic);
         assert!(digits.parse::<u64>().is_ok() && digits.len() <= 8, "{timeout}");

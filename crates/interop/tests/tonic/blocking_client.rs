@@ -124,15 +124,14 @@ fn metadata_and_errors_travel_both_ways() {
 fn the_client_ends_a_call_at_its_deadline_and_tells_the_server() {
     against_tonic(|lab, mut client| {
         let began = Instant::now();
-        let request =
-            Request::new(Order { hang: true, ..order(b"x") }).with_timeout(Duration::from_millis(200));
+        let request = Request::new(Order { hang: true, ..order(b"x") }).with_timeout(Duration::from_secs(1));
         let status = refused(client.echo(request));
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
         lab.journal.wait_for("echo dropped");
 
         let request = Request::new(Order { replies: 1, hang: true, ..order(b"x") });
-        let mut answers = client.produce(request.with_timeout(Duration::from_millis(300)))?.into_inner();
+        let mut answers = client.produce(request.with_timeout(Duration::from_millis(1_500)))?.into_inner();
         assert!(answers.message()?.is_some());
         let status = refused(answers.message());
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");

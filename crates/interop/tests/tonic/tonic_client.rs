@@ -207,12 +207,12 @@ fn the_server_ends_a_call_at_its_deadline_and_drops_the_handler() {
     against_fulmar(|lab, mut client| async move {
         let (sender, receiver) = orders();
         let mut request = Request::new(receiver);
-        request.set_timeout(Duration::from_millis(300));
+        request.set_timeout(Duration::from_millis(1_500));
         sender.send(Order { replies: 1, hang: true, ..order(b"x") }).await?;
         let response = client.converse(request).await?;
         let timeout = response.metadata().get("x-timeout").expect("the handler saw the deadline").to_str()?;
         let timeout_us: u64 = timeout.parse()?;
-        assert!(timeout_us <= 300_000, "{timeout_us} µs");
+        assert!(timeout_us <= 1_500_000, "{timeout_us} µs");
         let mut answers = response.into_inner();
         // tonic's client counts its own timeout only until the headers of the response; from here on it is the server's,
         // which ends the call with RST_STREAM(CANCEL).
