@@ -236,3 +236,16 @@ fn r45_a_server_that_answers_and_hangs_up_is_dialled_ever_less_often() {
     // At 0, 100, 260, 516 and 926 ms, and whatever a fifth more or less makes of that.
     assert!((2..=12).contains(&attempts), "{attempts} attempts");
 }
+
+#[test]
+fn whoever_connects_by_hand_does_not_wait_for_the_backoff() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let backoff = Backoff { initial: LONG * 10, max: LONG * 10, ..Backoff::default() };
+    let channel = Channel::builder(format!("http://{address}")).backoff(backoff).build().unwrap();
+    channel.connect_now();
+    eventually("it fails", || channel.state() == ConnectivityState::TransientFailure);
+    let _server = Server::builder().reactors(1).bind(address).unwrap().spawn().unwrap();
+    assert!(within(&channel, LONG).unwrap_err().message().contains("refused"), "calls wait for it, or fail");
+    channel.connect_now();
+    eventually("it is ready", || channel.state() == ConnectivityState::Ready);
+}
