@@ -219,8 +219,10 @@ fn r45_a_server_that_answers_and_hangs_up_is_dialled_ever_less_often() {
                 if over.load(Ordering::SeqCst) {
                     return taken.len();
                 }
-                // Nothing was processed: a call that was on its way may be made again.
-                let _ = stream.write_all(&[settings(&[]), go_away(0, 0)].concat());
+                let _ = stream.write_all(&settings(&[]));
+                // It is ready, and has a call. Nothing was processed: the call may be made again.
+                thread::sleep(SHORT / 10);
+                let _ = stream.write_all(&go_away(0, 0));
                 let _ = stream.shutdown(Shutdown::Write);
                 taken.push(stream);
             }
