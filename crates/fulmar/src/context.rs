@@ -65,6 +65,15 @@ static NOTHING: Extras = Extras {
     extensions: Extensions::NONE,
 };
 
+/// The first of two times that may not be.
+#[inline]
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 thread_local! {
     #[expect(clippy::vec_box)]
     static SPARE: RefCell<Vec<Box<Extras>>> = const { RefCell::new(Vec::new()) };
@@ -131,7 +140,7 @@ impl CallContext {
     pub(crate) fn deadline_from_now(&self, timeout: Option<Duration>) -> Option<Instant> {
         let own = self.timeout().or(timeout).map(|timeout| clock().saturating_add(timeout));
         let inherited = if self.extras.get().is_detached { None } else { inherited_deadline() };
-        [own, self.deadline(), inherited].into_iter().flatten().min()
+        earlier(earlier(own, self.deadline()), inherited)
     }
 
     pub(crate) fn peer(&self) -> &Peer {

@@ -29,6 +29,14 @@ use crate::server::{
 use crate::trace;
 use crate::wire::{Wire, Wiring};
 
+mod here;
+
+use self::here::{OwnCalls, has_own_calls};
+pub(crate) use self::here::{Running, send_to_current, start_here};
+
+/// So many calls are taken to begin at one time: to look at the clock costs as much as a small part of one of them.
+const CALLS_A_TICK: usize = 16;
+
 /// What a reactor of ours lends its host.
 pub(crate) type Core = fulmar_reactor::Core<RoofTransport, Letter>;
 
@@ -83,6 +91,8 @@ pub(crate) enum Letter {
 pub(crate) struct RoofHost {
     mailbox: Mailbox<Letter>,
     channels: Connections,
+    /// Memory for the calls that this thread makes next.
+    own_calls: OwnCalls,
     servers: ServerSlots,
 }
 
@@ -91,6 +101,7 @@ impl RoofHost {
         Self {
             mailbox: core.mailbox(),
             channels: Connections::new(core.mailbox()),
+            own_calls: OwnCalls::default(),
             servers: ServerSlots::default(),
         }
     }
@@ -194,6 +205,19 @@ impl RoofHost {
         };
         if let Some(pending) = left {
             self.channels.start(core, spec, pending);
+        }
+    }
+
+    /// [Begins](Self::on_start) calls of one channel, in their order.
+    fn start_all(
+        &mut self,
+        core: &mut Core,
+        spec: &Arc<ChannelSpec>,
+        calls: &mut impl Iterator<Item = PendingCall>,
+    ) {
+        match &spec.place {
+            Place::InProcess(_) => calls.for_each(|pending| self.on_start(core, spec, pending)),
+            _ => self.channels.start_all(core, spec, calls),
         }
     }
 
@@ -329,6 +353,32 @@ impl Host for RoofHost {
 
     fn on_accept_failed(&mut self, core: &mut Core, _: ListenerKey, error: &io::Error) {
         trace::accept_failed(error, core.connections(), core.now());
+    }
+
+    fn catch_up(&mut self, core: &mut Core) -> bool {
+        if !has_own_calls() {
+            return false;
+        }
+        let mut own_calls = std::mem::take(&mut self.own_calls);
+        own_calls.swap();
+        let (mut calls, channels) = own_calls.drain();
+        for (spec, mut left) in channels {
+            while left > 0 {
+                let some = left.min(CALLS_A_TICK);
+                self.start_all(core, &spec, &mut calls.by_ref().take(some));
+                left -= some;
+                if left > 0 {
+                    core.tick();
+                }
+            }
+        }
+        drop(calls);
+        self.own_calls = own_calls;
+        true
+    }
+
+    fn is_behind(&self) -> bool {
+        has_own_calls()
     }
 
     fn on_letter(&mut self, core: &mut Core, letter: Letter) {
@@ -483,28 +533,6 @@ impl Transport for RoofTransport {
     }
 }
 
-thread_local! {
-    /// The mailbox of the reactor that this thread runs, so that calls made in a handler stay on its thread.
-    static CURRENT: RefCell<Option<Mailbox<Letter>>> = const { RefCell::new(None) };
-}
-
-/// Says, while it lives, that this thread runs a reactor.
-pub(crate) struct Running {
-    outer: Option<Mailbox<Letter>>,
-}
-
-impl Running {
-    pub(crate) fn enter(mailbox: Mailbox<Letter>) -> Self {
-        Self { outer: CURRENT.replace(Some(mailbox)) }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        CURRENT.set(self.outer.take());
-    }
-}
-
 /// Runs a reactor on this thread until it is stopped.
 ///
 /// # Errors
@@ -512,14 +540,6 @@ impl Drop for Running {
 pub(crate) fn run(reactor: &mut RoofReactor) -> io::Result<()> {
     let _running = Running::enter(reactor.core().mailbox());
     reactor.run()
-}
-
-/// Sends a letter to the reactor of this thread, if there is one and it can reach `place`. Gives the letter back otherwise.
-pub(crate) fn send_to_current(letter: Letter, place: &Place) -> Result<(), Letter> {
-    CURRENT.with_borrow(|current| match current {
-        Some(mailbox) if place.is_reached_from(mailbox) => mailbox.try_send(letter),
-        _ => Err(letter),
-    })
 }
 
 /// Resolves names for all reactors of the process, on a thread of its own.

@@ -6,6 +6,7 @@
 //! in steady state nothing is allocated.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -63,11 +64,10 @@ impl<E: Rests> Shelf<E> {
         Self { kin, bodies: RefCell::new(Vec::with_capacity(BODIES_MAX)) }
     }
 
-    fn take(&self, resting: E::Resting) -> Box<E> {
+    /// A body for an end that rests.
+    fn body(&self, resting: &E::Resting) -> Box<E> {
         let body = self.bodies.borrow_mut().pop();
-        let mut body = body.unwrap_or_else(|| Box::new(E::body(&self.kin, &resting)));
-        body.resume(&self.kin, resting);
-        body
+        body.unwrap_or_else(|| Box::new(E::body(&self.kin, resting)))
     }
 
     fn give(&self, body: Box<E>) {
@@ -102,32 +102,45 @@ impl<E: Rests> Shelf<E> {
 
 /// An end of a connection, awake or at rest.
 pub(crate) struct Napping<E: Rests> {
-    /// None while it rests.
-    awake: Option<Box<E>>,
-    /// None while it is awake.
-    resting: Option<E::Resting>,
-    /// When it rests if nothing happens.
-    rests_at: Option<Instant>,
+    state: State<E>,
     shelf: Rc<Shelf<E>>,
+}
+
+enum State<E: Rests> {
+    Awake {
+        end: Box<E>,
+        /// When it rests if nothing happens.
+        rests_at: Option<Instant>,
+    },
+    Resting(E::Resting),
 }
 
 impl<E: Rests> Napping<E> {
     pub(crate) fn new(shelf: Rc<Shelf<E>>, end: E) -> Self {
-        Self { awake: Some(shelf.boxed(end)), resting: None, rests_at: None, shelf }
+        Self { state: State::Awake { end: shelf.boxed(end), rests_at: None }, shelf }
     }
 
     /// The end, if it is awake.
     pub(crate) fn awake(&self) -> Option<&E> {
-        self.awake.as_deref()
+        match &self.state {
+            State::Awake { end, .. } => Some(end),
+            State::Resting(_) => None,
+        }
     }
 
     pub(crate) fn awake_mut(&mut self) -> Option<&mut E> {
-        self.awake.as_deref_mut()
+        match &mut self.state {
+            State::Awake { end, .. } => Some(end),
+            State::Resting(_) => None,
+        }
     }
 
     /// What there is of the end while it rests.
     pub(crate) fn resting(&self) -> Option<&E::Resting> {
-        self.resting.as_ref()
+        match &self.state {
+            State::Awake { .. } => None,
+            State::Resting(resting) => Some(resting),
+        }
     }
 
     pub(crate) fn kin(&self) -> &E::Kin {
@@ -137,27 +150,31 @@ impl<E: Rests> Napping<E> {
     /// The end, which wakes if it rests.
     #[inline]
     pub(crate) fn wake(&mut self) -> &mut E {
-        if self.awake.is_none() {
+        if matches!(self.state, State::Resting(_)) {
             self.wake_up();
         }
-        self.awake.as_deref_mut().expect("it is either awake or at rest")
+        self.awake_mut().expect("what rested has been woken")
     }
 
     #[cold]
     fn wake_up(&mut self) {
-        self.awake = self.resting.take().map(|resting| self.shelf.take(resting));
+        let State::Resting(resting) = &self.state else { return };
+        let body = self.shelf.body(resting);
+        let rested = mem::replace(&mut self.state, State::Awake { end: body, rests_at: None });
+        if let (State::Awake { end, .. }, State::Resting(resting)) = (&mut self.state, rested) {
+            end.resume(&self.shelf.kin, resting);
+        }
     }
 
     #[cold]
     fn rest(&mut self, now: Instant) {
-        let Some(mut body) = self.awake.take() else { return };
-        self.resting = body.rest(now);
-        if self.resting.is_some() {
-            self.rests_at = None;
-            self.shelf.give(body);
-        } else {
-            self.rests_at = Some(now + RETRY);
-            self.awake = Some(body);
+        let State::Awake { end, rests_at } = &mut self.state else { return };
+        let Some(resting) = end.rest(now) else {
+            *rests_at = Some(now + RETRY);
+            return;
+        };
+        if let State::Awake { end, .. } = mem::replace(&mut self.state, State::Resting(resting)) {
+            self.shelf.give(end);
         }
     }
 }
@@ -172,37 +189,38 @@ impl<E: Rests> Endpoint for Napping<E> {
 
     #[inline]
     fn transmit(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
-        let Some(end) = &mut self.awake else { return Ok(()) };
+        let State::Awake { end, rests_at } = &mut self.state else { return Ok(()) };
         end.transmit(env)?;
         // Not before the time for which one that may not rest yet was put off.
-        self.rests_at =
-            end.is_idle().then(|| self.rests_at.map_or(env.now + IDLE, |at| at.max(env.now + IDLE)));
+        *rests_at = end.is_idle().then(|| rests_at.map_or(env.now + IDLE, |at| at.max(env.now + IDLE)));
         Ok(())
     }
 
     fn has_work(&self, is_room: bool) -> bool {
-        self.awake.as_ref().is_some_and(|end| end.has_work(is_room))
+        self.awake().is_some_and(|end| end.has_work(is_room))
     }
 
     #[inline]
     fn next_deadline(&self) -> Option<Instant> {
-        let Some(end) = &self.awake else { return self.resting.as_ref().and_then(E::wakes_at) };
-        match (Endpoint::next_deadline(&**end), self.rests_at) {
-            (Some(end), Some(rests)) => Some(end.min(rests)),
-            (end, rests) => end.or(rests),
+        match &self.state {
+            State::Awake { end, rests_at } => match (Endpoint::next_deadline(&**end), *rests_at) {
+                (Some(end), Some(rests)) => Some(end.min(rests)),
+                (end, rests) => end.or(rests),
+            },
+            State::Resting(resting) => E::wakes_at(resting),
         }
     }
 
     fn on_deadline(&mut self, env: &mut Env<'_>) -> Result<(), Closed> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= env.now);
-        let is_due = match &self.awake {
-            Some(end) => is_due(Endpoint::next_deadline(&**end)),
-            None => is_due(self.resting.as_ref().and_then(E::wakes_at)),
+        let (acts, rests) = match &self.state {
+            State::Awake { end, rests_at } => (is_due(Endpoint::next_deadline(&**end)), is_due(*rests_at)),
+            State::Resting(resting) => (is_due(E::wakes_at(resting)), false),
         };
-        if is_due {
+        if acts {
             return self.wake().on_deadline(env);
         }
-        if self.rests_at.is_some_and(|at| at <= env.now) {
+        if rests {
             self.rest(env.now);
         }
         Ok(())
@@ -216,7 +234,7 @@ impl<E: Rests> Endpoint for Napping<E> {
     #[inline]
     fn on_wake(&mut self, env: &mut Env<'_>, task: TaskId) -> Result<(), Closed> {
         // There is no task of an end that rests: this is a late wake-up of one that is over.
-        match &mut self.awake {
+        match self.awake_mut() {
             Some(end) => end.on_wake(env, task),
             None => Ok(()),
         }
@@ -224,7 +242,7 @@ impl<E: Rests> Endpoint for Napping<E> {
 
     fn on_close(&mut self, env: &mut Env<'_>, closed: &Closed) {
         // An end that rests has nobody to tell, and no block to give back.
-        if let Some(end) = &mut self.awake {
+        if let Some(end) = self.awake_mut() {
             end.on_close(env, closed);
         }
     }

@@ -108,9 +108,8 @@ impl Client {
                 if let Some(event) = self.on_piece(env, piece) {
                     return Ok(Some(event));
                 }
-            } else if let Some(call) = self.end.calls.next_ended() {
-                self.finished = Some(call);
-                return Ok(Some(Event::Finished { call }));
+            } else if let Some(event) = self.next_finished() {
+                return Ok(Some(event));
             } else if self.end.lost {
                 return Ok(None);
             } else {
@@ -125,6 +124,13 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// The end of the call that has ended first of those which are to be told of.
+    fn next_finished<'i>(&mut self) -> Option<Event<'i>> {
+        let call = self.end.calls.next_ended()?;
+        self.finished = Some(call);
+        Some(Event::Finished { call })
     }
 
     /// Moves what waits to `env.out`, as far as windows and room allow, and with it what the HTTP/2 engine collects:

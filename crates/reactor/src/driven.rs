@@ -101,7 +101,7 @@ impl Driver {
             }
             let worked = reactor.work();
             let served = self.serve(reactor, context)?;
-            if worked || served || reactor.core.has_work() {
+            if worked || served || reactor.has_work() {
                 continue;
             }
             if self.outside.poll_timer(reactor.core.timers.next(), context).is_ready() {

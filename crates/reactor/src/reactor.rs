@@ -62,6 +62,18 @@ pub trait Host: Sized {
         let _ = (core, listener, error);
     }
 
+    /// Does what this thread has asked the host for by other ways than letters; whether there was something. Called in every round,
+    /// behind the local tasks, so that what all of them have asked for is done together.
+    fn catch_up(&mut self, core: &mut Core<Self::Transport, Self::Letter>) -> bool {
+        let _ = core;
+        false
+    }
+
+    /// Whether there is something to [catch up](Self::catch_up) with, so that the reactor must not sleep.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
     /// A letter has come: from the mailbox, or from a timer.
     fn on_letter(&mut self, core: &mut Core<Self::Transport, Self::Letter>, letter: Self::Letter);
 
@@ -80,8 +92,8 @@ pub trait Host: Sized {
 
 /// One thread's event loop.
 ///
-/// A turn does, in this order: letters, wake-ups, local tasks and pipes, until none is ready; one transmit and one write for each
-/// connection poked so; timers; then it waits for sockets, and serves each that is ready with a read, a receive, a transmit and a
+/// A turn does, in this order: wake-ups, letters, local tasks, what these have asked the host for, and pipes, until none is ready; one
+/// transmit and one write for each connection poked so; timers; then it waits for sockets, and serves each that is ready with a read, a receive, a transmit and a
 /// write of its own: first those that need little, then, for as long again, listeners and those that take much.
 pub struct Reactor<H: Host> {
     host: H,
@@ -211,17 +223,28 @@ impl<H: Host> Reactor<H> {
             self.core.bench.tick();
             worked |= self.open_mail() | self.core.has_work();
             self.core.tasks.run();
+            worked |= self.host.catch_up(&mut self.core);
             self.core.run_pipes();
             self.report_ended();
-            if self.core.has_ready() {
+            if self.has_ready() {
                 continue;
             }
             self.flush_dirty();
-            if !self.core.has_ready() {
+            if !self.has_ready() {
                 break;
             }
         }
         worked | self.fire_timers()
+    }
+
+    /// Whether somebody is ready to run.
+    fn has_ready(&self) -> bool {
+        self.core.has_ready() || self.host.is_behind()
+    }
+
+    /// Whether there is work on this thread, so that it must not sleep.
+    pub(crate) fn has_work(&self) -> bool {
+        self.core.has_work() || self.host.is_behind()
     }
 
     /// Passes on all wake-ups that are there, and opens all letters; `false` if there are none.
@@ -336,7 +359,7 @@ impl<H: Host> Reactor<H> {
 
     /// How long to wait for the sockets.
     fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
-        if self.core.has_work() || self.core.has_ready() {
+        if self.has_work() || self.core.has_ready() {
             return Some(Duration::ZERO);
         }
         let timer = self.core.timers.next().map(|at| at.saturating_duration_since(clock()));
@@ -353,7 +376,7 @@ impl<H: Host> Reactor<H> {
         }
         if timeout != Some(Duration::ZERO) && self.core.inbox.park() {
             if cfg!(debug_assertions) {
-                assert!(!self.core.has_work(), "a reactor never sleeps while there is work");
+                assert!(!self.has_work(), "a reactor never sleeps while there is work");
                 self.core.check_at_rest();
             }
             let result = self.poll(timeout);

@@ -119,6 +119,26 @@ fn wake_ups_from_many_threads_reach_the_transport_and_are_gathered() {
 }
 
 #[test]
+fn what_tasks_ask_the_host_for_is_done_behind_all_of_them_and_before_the_reactor_waits() {
+    let mut reactor = toys();
+    let asked = Rc::clone(&reactor.host().asked);
+    for number in 0..3 {
+        let asked = Rc::clone(&asked);
+        reactor.core().spawn(async move {
+            assert_eq!(asked.borrow().len(), number, "nothing is done between the tasks");
+            asked.borrow_mut().push(number as u64);
+        });
+    }
+    reactor.turn(Some(Duration::ZERO)).unwrap();
+    assert_eq!(reactor.host().notes, [0, 1, 2]);
+    asked.borrow_mut().push(3);
+    let began = clock();
+    reactor.turn(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(reactor.host().notes, [0, 1, 2, 3]);
+    assert!(clock().saturating_duration_since(began) < Duration::from_secs(10), "it has not waited");
+}
+
+#[test]
 fn a_letter_sent_from_inside_is_handled_without_waiting() {
     let mut reactor = toys();
     let mailbox = reactor.core().mailbox();

@@ -177,7 +177,7 @@ impl Channel {
         request: impl IntoRequest<Req>,
     ) -> Result<Response<Resp>, Status> {
         let (message, context) = request.into_request().into_message_and_context();
-        let cell = self.begin(path, context, CellShape::WholeCall, Some(&message))?;
+        let cell = self.begin(path, context, CellShape::OneReply, Some(&message))?;
         self.reply(cell)
     }
 
@@ -252,10 +252,10 @@ impl Channel {
             pass_blocking(&self.chain, path, extensions, &cell).map_err(|status| cell.fail(status))?;
         }
         let encoded = match only {
-            Some(message) => CallCell::encode_whole(&mut cell, message, self.send_message_bytes_max()),
-            None => Ok(()),
+            Some(message) => CallCell::encode_whole(&mut cell, message, self.send_message_bytes_max(), None),
+            None => Ok(false),
         };
-        let started = encoded.and_then(|()| self.start(PendingCall::call(cell.clone())));
+        let started = encoded.and_then(|_| self.start(PendingCall::call(cell.clone())));
         match started {
             Ok(()) => Ok(cell),
             Err(status) => Err(cell.fail(status)),

@@ -207,21 +207,37 @@ impl Inbound {
 
     /// Forgets every message, and keeps no more memory than its next call is likely to need.
     pub(crate) fn reset(&mut self) {
-        self.discard();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        if !self.is_empty() {
+            self.discard();
+        }
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes.shrink_to(KEPT_BYTES_MAX);
+        }
         self.last_was_compressed = false;
         self.is_shown = false;
         (self.taken_bytes, self.release_bytes) = (0, 0);
-        self.blocks.shrink_to(KEPT_BLOCKS_MAX);
-        self.used.shrink_to(KEPT_BLOCKS_MAX);
+        if self.has_had_blocks() {
+            self.blocks.shrink_to(KEPT_BLOCKS_MAX);
+            self.used.shrink_to(KEPT_BLOCKS_MAX);
+        }
+    }
+
+    /// Whether there is memory for blocks: most calls have small messages only.
+    fn has_had_blocks(&self) -> bool {
+        self.blocks.capacity() > 0 || self.used.capacity() > 0
     }
 
     /// How much memory the queue holds on to, blocks that wait to be given back included.
     pub(crate) fn memory_bytes(&self) -> usize {
+        let of_messages = self.bytes.capacity() + self.arena.retained_bytes();
+        if self.has_had_blocks() { of_messages + self.blocks_memory_bytes() } else { of_messages }
+    }
+
+    fn blocks_memory_bytes(&self) -> usize {
         let waiting: usize = self.blocks.iter().map(Large::memory_bytes).sum();
         let used: usize = self.used.iter().map(Block::capacity).sum();
         let places = self.blocks.capacity() * size_of::<Large>() + self.used.capacity() * size_of::<Block>();
-        self.bytes.capacity() + places + waiting + used + self.arena.retained_bytes()
+        places + waiting + used
     }
 
     /// Keeps the memory of large bursts while they come now and then.

@@ -2,10 +2,10 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
-use fulmar_grpc::Status;
 use fulmar_grpc::encoding::PeerAccepts;
+use fulmar_grpc::{Compression, Status};
 use fulmar_reactor::clock;
 
 use super::{Channel, ChannelSpec, PendingCall, reply};
@@ -34,20 +34,17 @@ impl Channel {
     ) -> Result<Response<Resp>, Status> {
         let (message, mut context) = request.into_request().into_message_and_context();
         let extensions = context.take_extensions();
-        let mut cell = self.prepare(path, context, CellShape::WholeCall)?;
+        let cell = self.prepare(path, context, CellShape::OneReply)?;
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
         }
-        self.send_whole(&mut cell, &message)?;
         let mut running = Running { cell: Some(cell), channel: self };
-        let mut guess = Guess::Pending;
-        poll_fn(|cx| running.poll_end(cx, guess.next())).await;
-        let response = match &mut running.cell {
-            Some(cell) => reply::take_single(cell, self.shelf()),
-            None => Err(Status::internal("the call was polled after its end")),
-        };
-        running.give_back();
-        response
+        let mut message = Some(message);
+        poll_fn(|cx| match message.take() {
+            Some(message) => running.begin(cx, &message),
+            None => running.poll_reply(cx),
+        })
+        .await
     }
 
     /// Calls a method that takes one message and answers with a stream of them. Waits for the server's metadata.
@@ -65,7 +62,7 @@ impl Channel {
         if !self.chain().is_empty() {
             self.pass(path, extensions, &cell).await?;
         }
-        self.send_whole(&mut cell, &message)?;
+        self.send_whole(&mut cell, &message, None)?;
         let replies = Streaming::new(cell, Some(self.clone()));
         if let Err(status) = poll_fn(|cx| replies.cell().poll_metadata(cx)).await {
             return Err(replies.cell().fail(status));
@@ -117,10 +114,15 @@ impl Channel {
         Ok(Duplex { requests, replies: Streaming::new(cell, Some(self.clone())) })
     }
 
-    /// Encodes the only message of a call and sends both on their way.
-    fn send_whole<Req: Payload>(&self, cell: &mut Arc<CallCell>, message: &Req) -> Result<(), Status> {
-        CallCell::encode_whole(cell, message, self.config().grpc.send_message_bytes_max)
-            .and_then(|()| self.submit(PendingCall::call(cell.clone())))
+    /// Encodes the only message of a call and sends both on their way. Returns whether `waker` will be called at the end.
+    fn send_whole<Req: Payload>(
+        &self,
+        cell: &mut Arc<CallCell>,
+        message: &Req,
+        waker: Option<&Waker>,
+    ) -> Result<bool, Status> {
+        CallCell::encode_whole(cell, message, self.config().grpc.send_message_bytes_max, waker)
+            .and_then(|is_heard| self.submit(PendingCall::call(cell.clone())).map(|()| is_heard))
             .map_err(|status| cell.fail(status))
     }
 
@@ -179,9 +181,13 @@ fn write(
     if !context.metadata().is_empty() {
         std::mem::swap(&mut state.metadata_out, context.metadata_mut());
     }
-    state.packing = Packing::new(spec.press.as_ref(), PeerAccepts::ANYTHING, None);
-    state.packing.set(context.compression(), false)?;
-    state.compression = context.compression().clone();
+    let compression = context.compression();
+    // A recycled cell packs nothing.
+    if spec.press.is_some() || *compression != Compression::Default {
+        state.packing = Packing::new(spec.press.as_ref(), PeerAccepts::ANYTHING, None);
+        state.packing.set(compression, false)?;
+        state.compression = compression.clone();
+    }
     state.waits_for_ready = context.waits_for_ready().unwrap_or(spec.config.waits_for_ready);
     state.deadline = context.deadline_from_now(spec.config.timeout);
     if state.deadline.is_some_and(|deadline| deadline <= clock()) {
@@ -197,18 +203,47 @@ struct Running<'c> {
 }
 
 impl Running<'_> {
-    fn poll_end(&mut self, cx: &Context<'_>, guess: Guess) -> Poll<()> {
-        match &self.cell {
-            Some(cell) => cell.poll_end(cx, guess),
-            None => Poll::Ready(()),
+    /// Sends the call, with its message, on its way.
+    fn begin<Req: Payload, Resp: Payload>(
+        &mut self,
+        cx: &Context<'_>,
+        message: &Req,
+    ) -> Poll<Result<Response<Resp>, Status>> {
+        let Some(cell) = &mut self.cell else { return Poll::Ready(Err(polled_after_end())) };
+        match self.channel.send_whole(cell, message, Some(cx.waker())) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => self.poll_reply(cx),
+            Err(status) => {
+                self.cell = None;
+                Poll::Ready(Err(status))
+            }
         }
     }
 
-    fn give_back(&mut self) {
+    fn poll_reply<Resp: Payload>(&mut self, cx: &Context<'_>) -> Poll<Result<Response<Resp>, Status>> {
+        let Some(cell) = &mut self.cell else { return Poll::Ready(Err(polled_after_end())) };
+        // Most often the connection has let go of the cell: then there is nothing to lock.
+        if let Some(state) = CallCell::alone(cell)
+            && state.status.is_some()
+        {
+            let response = reply::take_alone(state, self.channel.shelf());
+            let bytes = state.recycle();
+            if let Some(cell) = self.cell.take() {
+                self.channel.keep_cell(cell, Some(bytes));
+            }
+            return Poll::Ready(response);
+        }
+        ready!(cell.poll_end(cx, Guess::Ready));
+        let response = reply::take_single(cell, self.channel.shelf());
         if let Some(cell) = self.cell.take() {
             self.channel.give_cell(cell);
         }
+        Poll::Ready(response)
     }
+}
+
+fn polled_after_end() -> Status {
+    Status::internal("the call was polled after its end")
 }
 
 impl Drop for Running<'_> {

@@ -251,8 +251,10 @@ impl Channel {
     /// # Errors
     /// `UNAVAILABLE` when no reactor could be started or the in-process server is not running.
     pub(crate) fn submit(&self, pending: PendingCall) -> Result<(), Status> {
-        let spec = self.inner.spec.clone();
-        self.deliver(Letter::Start { spec, pending })
+        match host::start_here(&self.inner.spec, pending) {
+            Ok(()) => Ok(()),
+            Err(pending) => self.deliver(Letter::Start { spec: self.inner.spec.clone(), pending }),
+        }
     }
 
     /// Sends a letter to the reactor that has, or makes, the connection: the one of this thread, where that can have one.
@@ -285,6 +287,11 @@ impl Channel {
     /// Keeps a cell for another call.
     pub(crate) fn give_cell(&self, mut cell: Arc<CallCell>) {
         let bytes = CallCell::recycle(&mut cell);
+        self.keep_cell(cell, bytes);
+    }
+
+    /// As [`CellShelf::keep`](crate::call::CellShelf::keep).
+    pub(super) fn keep_cell(&self, cell: Arc<CallCell>, bytes: Option<usize>) {
         self.inner.spec.cells.keep(cell, bytes);
     }
 

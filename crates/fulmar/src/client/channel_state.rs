@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use fulmar_base::{Closed, Instant};
+use fulmar_base::{Closed, Instant, Transport};
 use fulmar_grpc::Status;
 use fulmar_reactor::{ConnectionHandle, ConnectionKey, Mailbox, Socket, TimerKey};
 
@@ -95,6 +95,21 @@ impl ChannelState {
             self.connect(core);
         }
         self.arm(core);
+    }
+
+    /// [Starts](Self::start) calls, in their order: those that a connection takes together.
+    pub(super) fn start_all(&mut self, core: &mut Core, calls: &mut impl Iterator<Item = PendingCall>) {
+        if let Link::Ready(key) = self.link {
+            core.poke(key, |transport, env| match transport {
+                RoofTransport::Client(wire) if wire.endpoint().takes_calls() => {
+                    calls.try_for_each(|pending| wire.on_command(env, Command::Start(pending)))
+                }
+                _ => Ok(()),
+            });
+        }
+        for pending in calls {
+            self.start(core, pending);
+        }
     }
 
     /// Gives the call to the connection. Returns it when there is none that takes it.

@@ -56,6 +56,19 @@ impl Connections {
         }
     }
 
+    /// [Starts](Self::start) calls of one channel, in their order.
+    pub(crate) fn start_all(
+        &mut self,
+        core: &mut Core,
+        spec: &Arc<ChannelSpec>,
+        calls: &mut impl Iterator<Item = PendingCall>,
+    ) {
+        match self.channel(core, spec) {
+            Some(channel) => channel.start_all(core, calls),
+            None => calls.for_each(|pending| pending.end(dropped())),
+        }
+    }
+
     /// Takes back a call that its connection could not have processed.
     pub(crate) fn restart(&mut self, core: &mut Core, channel: u64, pending: PendingCall) {
         match self.channels.get_mut(&channel) {

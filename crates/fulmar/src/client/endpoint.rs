@@ -13,6 +13,7 @@ use fulmar_http2::ErrorCode;
 use fulmar_reactor::{ConnectionHandle, ConnectionKey};
 
 use super::{ChannelSpec, PendingCall, Return, WaitingCalls};
+use crate::call::cell::{CellState, RELEASE_BYTES_MIN};
 use crate::call::{CallCell, CellShape};
 use crate::counts::Counts;
 use crate::error::TransportError;
@@ -62,6 +63,10 @@ pub(crate) struct ClientEndpoint {
 struct Call {
     key: CallKey,
     cell: Arc<CallCell>,
+    /// The caller asks for nothing before the call is over.
+    takes_one_reply: bool,
+    /// The headers of the answer have arrived, and are not in the cell.
+    has_headers: bool,
 }
 
 /// What a client's connection can be told.
@@ -255,8 +260,9 @@ impl ClientEndpoint {
         state.inbound.give_used(env.pool);
         // The caller may have knocked where there was no door yet.
         let must_look = !whole || state.knocked;
+        let takes_one_reply = state.shape == CellShape::OneReply;
         drop(state);
-        self.calls[index] = Some(Call { key, cell: pending.take() });
+        self.calls[index] = Some(Call { key, cell: pending.take(), takes_one_reply, has_headers: false });
         if must_look {
             self.look(env, index);
         }
@@ -378,16 +384,15 @@ impl ClientEndpoint {
         }
     }
 
-    fn call(&self, key: CallKey) -> Option<&Call> {
-        self.calls.get(key.index())?.as_ref().filter(|call| call.key == key)
-    }
-
     fn on_headers(&mut self, key: CallKey) {
-        let Some(Some(call)) = self.calls.get(key.index()) else { return };
+        let Some(Some(call)) = self.calls.get_mut(key.index()) else { return };
+        if call.takes_one_reply {
+            // The message, or the end of the call, brings them along: the cell is locked once less.
+            call.has_headers = true;
+            return;
+        }
         let mut state = call.cell.lock();
-        self.grpc.take_metadata(key, &mut state.metadata_in);
-        state.encoding_in = self.grpc.encoding(key).cloned();
-        state.metadata_arrived = true;
+        take_headers(&mut self.grpc, key, &mut state);
         let is_wanted = state.shape == CellShape::EachMessage || state.metadata_wanted;
         let waker = if is_wanted { state.receive_waker.take() } else { None };
         drop(state);
@@ -398,13 +403,18 @@ impl ClientEndpoint {
 
     fn on_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
         let length = body.len();
-        let Some(call) = self.call(key) else {
+        let Some(call) =
+            self.calls.get_mut(key.index()).and_then(Option::as_mut).filter(|call| call.key == key)
+        else {
             give_back(env, body);
             return self.grpc.release(env, key, length);
         };
         let mut state = call.cell.lock();
+        if std::mem::take(&mut call.has_headers) {
+            take_headers(&mut self.grpc, key, &mut state);
+        }
         state.messages_in += 1;
-        let is_one_too_many = state.shape == CellShape::WholeCall && state.messages_in > 1;
+        let is_one_too_many = state.shape.is_read_at_end() && state.messages_in > 1;
         if state.cancelled || is_one_too_many {
             drop(state);
             give_back(env, body);
@@ -416,11 +426,15 @@ impl ClientEndpoint {
         }
         let link = state.link.clone();
         state.inbound.push(body, self.grpc.was_compressed(key), env.pool);
-        if state.shape == CellShape::WholeCall {
-            // Nobody takes the reply of such a call before its end.
+        if state.shape.is_read_at_end() {
+            // Nobody takes the reply of such a call before its end. A short one leaves the window as good as open, and goes with the
+            // call: the engine need not hear of it.
             drop(state);
             link.received(length);
-            return self.grpc.keep(env, key, length);
+            if length >= RELEASE_BYTES_MIN {
+                self.grpc.keep(env, key, length);
+            }
+            return;
         }
         let releases = state.take_releases();
         state.inbound.give_used(env.pool);
@@ -441,14 +455,12 @@ impl ClientEndpoint {
         self.grpc.cancel(env, key);
         let mut state = call.cell.lock();
         state.slot = None;
-        let wakers = state.end(Status::unimplemented(
+        let ended = state.end(Status::unimplemented(
             "the server answered with more than one message to a method that has one reply",
         ));
         drop(state);
         drop(call);
-        for waker in wakers.into_iter().flatten() {
-            crate::wake(waker);
-        }
+        ended.tell();
     }
 
     fn on_finished(&mut self, key: CallKey) {
@@ -458,6 +470,9 @@ impl ClientEndpoint {
             return;
         };
         let mut state = call.cell.lock();
+        if call.has_headers {
+            take_headers(&mut self.grpc, key, &mut state);
+        }
         let status = self.grpc.take_status(key, &mut state.trailers_in);
         let is_untouched = !state.metadata_arrived && state.messages_in == 0;
         let may_repeat =
@@ -477,13 +492,11 @@ impl ClientEndpoint {
         {
             status = status.with_source(TransportError::clone(lost));
         }
-        let wakers = state.end(status);
+        let ended = state.end(status);
         drop(state);
         // The caller may use the cell for its next call once nobody else holds it.
         drop(call);
-        for waker in wakers.into_iter().flatten() {
-            crate::wake(waker);
-        }
+        ended.tell();
     }
 
     fn start_waiting(&mut self, env: &mut Env<'_>) {
@@ -596,6 +609,13 @@ pub(crate) fn hung_up(server: &str) -> Status {
     let closed = Closed::peer("the peer closed the connection").caused_by(io::ErrorKind::UnexpectedEof);
     let text = format!("connection lost: {server}: {}", closed.text);
     Status::unavailable(text).with_source(TransportError::new(server, &closed))
+}
+
+/// Puts what came ahead of the messages into the cell of the call.
+fn take_headers(grpc: &mut Client, key: CallKey, state: &mut CellState) {
+    grpc.take_metadata(key, &mut state.metadata_in);
+    state.encoding_in = grpc.encoding(key).cloned();
+    state.metadata_arrived = true;
 }
 
 fn give_back(env: &mut Env<'_>, body: Body<'_>) {

@@ -61,6 +61,7 @@ impl PendingCall {
     }
 
     /// The cell, for who now looks after the call.
+    #[inline]
     pub(crate) fn take(mut self) -> Arc<CallCell> {
         self.cell.take().expect("only `take` and `end` empty it, and both consume it")
     }
@@ -70,19 +71,21 @@ impl PendingCall {
         self.end_once(status);
     }
 
+    #[cold]
     fn end_once(&mut self, status: Status) {
         let Some(cell) = self.cell.take() else { return };
-        let wakers = cell.lock().end(status);
+        let ended = cell.lock().end(status);
         drop(cell);
-        for waker in wakers.into_iter().flatten() {
-            crate::wake(waker);
-        }
+        ended.tell();
     }
 }
 
 impl Drop for PendingCall {
+    #[inline]
     fn drop(&mut self) {
-        self.end_once(Status::unavailable("the reactor of this channel has ended"));
+        if self.cell.is_some() {
+            self.end_once(Status::unavailable("the reactor of this channel has ended"));
+        }
     }
 }
 

@@ -21,10 +21,7 @@ pub(crate) fn take_single<Resp: Payload>(
 ) -> Result<Response<Resp>, Status> {
     // Most often the connection has let go of the cell: then there is nothing to lock.
     if let Some(state) = CallCell::alone(cell) {
-        let hooks = state.hooks.take();
-        let around = Around::take(state, shelf);
-        let read = around.and_then(|around| around.read(&mut state.inbound, hooks.as_deref()));
-        return shown(hooks, read);
+        return take_alone(state, shelf);
     }
     let mut state = cell.lock();
     let hooks = state.hooks.take();
@@ -33,6 +30,17 @@ pub(crate) fn take_single<Resp: Payload>(
     drop(state);
     let read = around.and_then(|around| around.read(&mut queue, hooks.as_deref()));
     cell.lock().inbound = queue;
+    shown(hooks, read)
+}
+
+/// As [`take_single`], of a cell that nobody else holds.
+pub(crate) fn take_alone<Resp: Payload>(
+    state: &mut CellState,
+    shelf: &Arc<MetadataShelf>,
+) -> Result<Response<Resp>, Status> {
+    let hooks = state.hooks.take();
+    let around = Around::take(state, shelf);
+    let read = around.and_then(|around| around.read(&mut state.inbound, hooks.as_deref()));
     shown(hooks, read)
 }
 
@@ -78,11 +86,18 @@ impl Around {
             decode(&mut message, body, arena)
         });
         match decoded {
-            Some((Ok(()), _)) => Ok(Response::with_leases(message, self.metadata, self.trailers)
-                .received(self.encoding, queue.last_was_compressed())),
+            Some((Ok(()), _)) => Ok(self.respond(message, queue.last_was_compressed())),
             Some((Err(status), _)) => Err(status),
             None => Err(Status::internal("the reply is gone")),
         }
+    }
+
+    #[inline]
+    fn respond<Resp>(self, message: Resp, was_compressed: bool) -> Response<Resp> {
+        if self.metadata.is_none() && self.trailers.is_none() && self.encoding.is_none() && !was_compressed {
+            return Response::new(message);
+        }
+        Response::with_leases(message, self.metadata, self.trailers).received(self.encoding, was_compressed)
     }
 }
 

@@ -150,12 +150,12 @@ impl DirectAnswer {
             link.received(length);
             state = cell.lock();
         }
-        let wakers = state.end(status);
+        let ended = state.end(status);
         drop(state);
         // The caller may use the cell for its next call once nobody else holds it.
         drop(cell);
         self.metadata.clear();
         self.trailers.clear();
-        wakers.into_iter().flatten().for_each(crate::wake);
+        ended.tell();
     }
 }

@@ -201,7 +201,7 @@ impl DirectCalls {
         }
         let mut state = pending.cell().lock();
         let is_late = state.deadline.is_some_and(|deadline| deadline <= now);
-        if state.shape != CellShape::WholeCall || !state.outbound_ended || state.cancelled || is_late {
+        if state.shape != CellShape::OneReply || !state.outbound_ended || state.cancelled || is_late {
             return None;
         }
         let config = &self.server.config;
@@ -391,9 +391,9 @@ impl DirectCalls {
         forget(core, link, timer);
         let (cell, watched) = self.end(index, call, end);
         if let Some(status) = status {
-            let wakers = cell.lock().end(status);
+            let ended = cell.lock().end(status);
             drop(cell);
-            wakers.into_iter().flatten().for_each(crate::wake);
+            ended.tell();
         }
         if let Some(fate) = watched {
             fate.wake();
@@ -445,9 +445,9 @@ impl Drop for DirectCalls {
             call.fate.set_end(CallEnd::ServerShutdown);
             self.router.borrow_mut().method(call.method).end(call.slot);
             call.fate.wake();
-            let wakers = call.cell.lock().end(Status::unavailable("the reactor of this channel has ended"));
+            let ended = call.cell.lock().end(Status::unavailable("the reactor of this channel has ended"));
             drop(call.cell);
-            wakers.into_iter().flatten().for_each(crate::wake);
+            ended.tell();
         }
     }
 }

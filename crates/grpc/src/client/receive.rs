@@ -96,7 +96,8 @@ impl Client {
             }
             Some(Usual::Ok) if end && slot.inbound == Inbound::Messages && !slot.deframer.is_midway() => {
                 self.finish(env, call, Status::default());
-                None
+                // Told at once, unless others have ended before it.
+                self.next_finished()
             }
             _ => self.on_unusual_headers(env, call, end),
         }

@@ -164,6 +164,8 @@ pub struct Toy {
     pub connected: Vec<ConnectionKey>,
     pub closed: Vec<(ConnectionKey, String)>,
     pub notes: Vec<u64>,
+    /// What tasks ask for without letters, as numbers to be noted.
+    pub asked: Rc<RefCell<Vec<u64>>>,
 }
 
 impl Toy {
@@ -175,6 +177,7 @@ impl Toy {
             connected: Vec::new(),
             closed: Vec::new(),
             notes: Vec::new(),
+            asked: Rc::default(),
         }
     }
 
@@ -198,6 +201,16 @@ impl Host for Toy {
             lines
         });
         self.accepted.push((key, log));
+    }
+
+    fn catch_up(&mut self, _: &mut Core<Lines, Letter>) -> bool {
+        let asked = std::mem::take(&mut *self.asked.borrow_mut());
+        self.notes.extend(&asked);
+        !asked.is_empty()
+    }
+
+    fn is_behind(&self) -> bool {
+        !self.asked.borrow().is_empty()
     }
 
     fn on_letter(&mut self, core: &mut Core<Lines, Letter>, letter: Letter) {

@@ -37,7 +37,7 @@ const RELEASE_BYTES_MAX: usize = 16 * 1024;
 
 /// Fewer taken bytes are not worth mentioning to a connection that is there anyway, unless the window is small: to credit each of many
 /// small messages costs as much as to receive one. They count as held meanwhile.
-const RELEASE_BYTES_MIN: usize = 1024;
+pub(crate) const RELEASE_BYTES_MIN: usize = 1024;
 
 /// Shared by a call's user and its connection; recycled.
 #[derive(Debug, Default)]
@@ -187,7 +187,8 @@ impl CallCell {
         Ok(())
     }
 
-    /// Encodes the only message of a call that has not begun.
+    /// Encodes the only message of a call that has not begun, and leaves `waker` to be called at its end. False if whoever waits for
+    /// that has to leave it by himself, because somebody else holds the cell too.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` for a message over `bytes_max`.
@@ -195,19 +196,21 @@ impl CallCell {
         cell: &mut Arc<Self>,
         message: &P,
         bytes_max: usize,
-    ) -> Result<(), Status> {
+        waker: Option<&Waker>,
+    ) -> Result<bool, Status> {
         if let Some(state) = Self::alone(cell)
             && state.hooks.is_none()
         {
             let encoded = state.packing.frame(message, Compress::Default, bytes_max, &mut state.outbound);
             state.outbound_ended = true;
             state.link.clone().sent(encoded?.saturating_sub(PREFIX_LEN));
-            return Ok(());
+            state.receive_waker = waker.cloned();
+            return Ok(waker.is_some());
         }
         let (mut state, encoded) = cell.encode(cell.lock(), message, Compress::Default, bytes_max);
         state.outbound_ended = true;
         drop(state);
-        encoded.map(|_| ())
+        encoded.map(|_| false)
     }
 
     /// Encodes `message` into the outbound buffer, outside of the lock.
@@ -371,7 +374,7 @@ impl CallCell {
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         if state.status.is_some() {
-            let is_unread = state.shape == CellShape::WholeCall;
+            let is_unread = state.shape.is_read_at_end();
             drop(state);
             if is_unread {
                 self.leave_unread();
@@ -391,8 +394,8 @@ impl CallCell {
         if let Some(place) = place {
             place.give_up();
         }
-        for waker in ended.into_iter().flatten().flatten() {
-            crate::wake(waker);
+        if let Some(ended) = ended {
+            ended.tell();
         }
         if let Some(hooks) = hooks {
             hooks.cut_off();

@@ -22,8 +22,17 @@ pub(crate) enum CellShape {
     /// Only when the call is over: a caller that waits for one reply.
     #[default]
     WholeCall,
+    /// So too, and the caller asks for nothing before that.
+    OneReply,
     /// At each message and piece of metadata.
     EachMessage,
+}
+
+impl CellShape {
+    /// Whether nobody takes the reply before the end of the call.
+    pub(crate) fn is_read_at_end(self) -> bool {
+        self != Self::EachMessage
+    }
 }
 
 /// A call's place in a queue.
@@ -59,6 +68,21 @@ impl IntoIterator for Ended {
     fn into_iter(self) -> Self::IntoIter {
         self.span.end(self.code);
         self.wakers.into_iter()
+    }
+}
+
+impl Ended {
+    /// Tells them all.
+    #[inline]
+    pub(crate) fn tell(self) {
+        self.span.end(self.code);
+        let [receiver, sender] = self.wakers;
+        if let Some(waker) = receiver {
+            crate::wake(waker);
+        }
+        if let Some(waker) = sender {
+            crate::wake(waker);
+        }
     }
 }
 

@@ -15,13 +15,17 @@ impl CallCell {
     /// Makes a cell that only the caller holds ready for another call, and returns the memory that it keeps in bytes. None, and
     /// nothing done, when somebody else holds it too.
     pub(crate) fn recycle(cell: &mut Arc<Self>) -> Option<usize> {
-        let state = Self::alone(cell)?;
-        state.reset();
-        Some(state.memory_bytes())
+        Some(Self::alone(cell)?.recycle())
     }
 }
 
 impl CellState {
+    /// Makes it ready for another call, and returns the memory that it keeps in bytes.
+    pub(crate) fn recycle(&mut self) -> usize {
+        self.reset();
+        self.memory_bytes()
+    }
+
     fn memory_bytes(&self) -> usize {
         let maps = [&self.metadata_out, &self.trailers_out, &self.metadata_in, &self.trailers_in];
         size_of::<CallCell>()
