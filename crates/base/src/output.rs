@@ -45,8 +45,9 @@ impl Output {
     /// From 16 KiB on, bytes of a user are kept by reference: one more slice in a vectored write costs less than the copy.
     pub const SHARED_MIN: usize = 16 * 1024;
 
-    /// Engines stop to write DATA when so many bytes wait: 256 KiB, what one write to a socket commonly takes at most.
-    pub const SOFT_LIMIT: usize = 256 * 1024;
+    /// Engines stop to write DATA when so many bytes wait: 128 KiB. What waits here stands before a small message that comes next, and one
+    /// write of so much costs hardly more a byte than a larger one.
+    pub const SOFT_LIMIT: usize = 128 * 1024;
 
     /// How much memory an empty output keeps for its next bytes: 1 MiB.
     pub const RETAINED_MAX: usize = 1024 * 1024;
@@ -261,7 +262,7 @@ mod tests {
                 assert_eq!(flat(&out, 1024), model, "seed {seed}");
                 assert!(model.starts_with(&flat(&out, 2)), "seed {seed}");
                 assert!(model.starts_with(out.first()) && out.first().is_empty() == model.is_empty());
-                assert_eq!(out.room(), (256 * 1024usize).saturating_sub(model.len()));
+                assert_eq!(out.room(), (128 * 1024usize).saturating_sub(model.len()));
             }
             let mut sink = b"before".to_vec();
             out.move_to(&mut sink);

@@ -38,6 +38,8 @@ pub struct Stream {
     pub(crate) is_bulk: bool,
     /// Whether the last send left something waiting, so that an [`Event::Writable`](crate::Event::Writable) is owed.
     pub(crate) writable_owed: bool,
+    /// Whether it waits to be told so: see [`Backlog::tell_later`](crate::backlog::Backlog::tell_later).
+    pub(crate) is_untold: bool,
     /// Set when the application wants nothing more from the peer: RST_STREAM with this code follows our END_STREAM.
     pub(crate) discarding: Option<ErrorCode>,
     /// Whether that RST_STREAM is written.
@@ -133,6 +135,7 @@ impl Stream {
             lane: Lane::None,
             is_bulk: false,
             writable_owed: false,
+            is_untold: false,
             discarding: None,
             reset_sent: false,
             head_request: false,

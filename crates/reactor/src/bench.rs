@@ -23,6 +23,8 @@ pub(crate) struct Bench {
     /// Pipe ends for which there is something to read.
     pub(crate) piped: VecDeque<ConnectionKey>,
     pub(crate) crowd: Crowd,
+    /// How often the sockets were looked at.
+    pub(crate) looks: u32,
     pub(crate) config: ReactorConfig,
 }
 
@@ -36,6 +38,7 @@ impl Bench {
             scratch: vec![0; SCRATCH_BYTES],
             piped: VecDeque::new(),
             crowd: Crowd::new(),
+            looks: 0,
             config,
         }
     }

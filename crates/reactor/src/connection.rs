@@ -7,15 +7,12 @@ use crate::address::Address;
 use crate::bench::Bench;
 use crate::clock;
 use crate::keys::ConnectionKey;
-use crate::pace::{Pace, Turn};
+use crate::pace::{Pace, Turn, WRITE_BYTES_MAX};
 use crate::socket::{Stream, reason};
 use crate::timers::Armed;
 
 /// One connection reads at most so many bytes that nobody wants any more before others get their turn.
 const DISCARD_BYTES_MAX: usize = 64 * 1024;
-
-/// One connection writes at most so many bursts before others get their turn.
-const WRITES_MAX: usize = 16;
 
 /// One vectored write has at most so many slices. (Linux takes 1,024; with slices of 16 KiB and more, 64 are a megabyte.)
 const SLICES_MAX: usize = 64;
@@ -48,6 +45,8 @@ pub(crate) struct Connection<T> {
     pub(crate) pace: Pace,
     /// Something waits to be written, and some of it has to leave by then.
     stalled_until: Option<Instant>,
+    /// How many bytes were written since the sockets were last looked at, and which look that was.
+    written: (usize, u32),
     /// A write has failed: what is read from here on is the last there is.
     write_failed: bool,
 }
@@ -123,6 +122,7 @@ impl<T> Connection<T> {
             blocked: false,
             pace: Pace::new(),
             stalled_until: None,
+            written: (0, 0),
             write_failed: false,
         }
     }
@@ -144,7 +144,7 @@ impl<T> Connection<T> {
         let Link::Socket { stream, .. } = &self.link else { return Ok(true) };
         let connected = stream.is_connected()?;
         if connected {
-            stream.set_nodelay()?;
+            stream.prepare()?;
             self.phase = Phase::Open;
         }
         Ok(connected)
@@ -416,36 +416,51 @@ impl<T: Transport> Connection<T> {
         Ending::PeerClosed(closed.caused_by(io::ErrorKind::UnexpectedEof))
     }
 
-    /// Lets the transport transmit, and writes.
+    /// Lets the transport transmit, and writes: about [`WRITE_BYTES_MAX`] between two looks at the sockets.
     ///
     /// A burst that came near the soft limit may have been cut off by it, so there may be another behind it.
     pub(crate) fn flush(&mut self, bench: &mut Bench) -> Result<(), Ending> {
         if matches!(self.phase, Phase::Connecting { .. }) || self.write_failed {
             return Ok(());
         }
-        for _ in 0..WRITES_MAX {
+        if self.written.1 != bench.looks {
+            self.written = (0, bench.looks);
+        }
+        while self.written.0 < WRITE_BYTES_MAX {
             let Some(transport) = &mut self.transport else { return Ok(()) };
             let mut out = self.output.take().unwrap_or_else(|| bench.pool.take_output());
             let result = transport.transmit(&mut Env::new(bench.now, &mut bench.pool, &mut out));
-            let waiting = out.len();
-            let written = match result {
-                Ok(()) if waiting > 0 => self.write(&mut out, bench),
-                _ => Ok(true),
-            };
-            let left = out.len();
             self.output = Some(out);
-            self.drop_empty_output(bench);
+            if result.is_err() {
+                self.drop_empty_output(bench);
+            }
             result.map_err(Ending::Said)?;
-            self.note_stall(bench, waiting, left);
-            match written {
-                Ok(true) if waiting < Output::SOFT_LIMIT / 2 => return Ok(()),
-                Ok(true) => {}
-                Ok(false) => return self.check_backlog(left, bench),
-                Err(error) => return Err(self.write_failed(&error, bench)),
+            if self.write_out(bench)? < Output::SOFT_LIMIT / 2 || self.output.is_some() {
+                return Ok(());
             }
         }
-        self.cut_off = true;
+        // What the transport adds to it without being asked, answers and small messages, is no bulk and leaves all the same.
+        self.write_out(bench)?;
+        self.cut_off = self.output.is_none();
         Ok(())
+    }
+
+    /// Writes what waits. Returns how much that was, whether it has left or not.
+    fn write_out(&mut self, bench: &mut Bench) -> Result<usize, Ending> {
+        let Some(mut out) = self.output.take() else { return Ok(0) };
+        let waiting = out.len();
+        let written = if waiting > 0 { self.write(&mut out, bench) } else { Ok(true) };
+        let left = out.len();
+        self.written.0 += waiting - left;
+        self.output = Some(out);
+        self.drop_empty_output(bench);
+        self.note_stall(bench, waiting, left);
+        match written {
+            Ok(true) => {}
+            Ok(false) => self.check_backlog(left, bench)?,
+            Err(error) => return Err(self.write_failed(&error, bench)),
+        }
+        Ok(waiting)
     }
 
     /// How the connection ends if the peer has taken nothing for too long.

@@ -1,14 +1,19 @@
-//! How much of a turn a connection gets, so that none is a burden to others.
+//! How much of a turn a connection gets, so that none is a burden to others, nor bulk to the small messages beside it.
 
 use std::time::Duration;
 
-use fulmar_base::Instant;
+use fulmar_base::{Instant, Output};
 
 /// One connection reads at most so many times before others get their turn.
 const READS_MAX: usize = 16;
 
-/// One connection reads at most so many bytes before others get their turn.
-const READ_BYTES_MAX: usize = 1024 * 1024;
+/// One connection reads at most so many bytes before others get their turn: twice what it writes, so that of two ends on one thread
+/// the one that reads keeps up with the one that writes, and nothing piles up between them.
+const READ_BYTES_MAX: usize = 2 * WRITE_BYTES_MAX;
+
+/// Once a connection has written so many bytes, the sockets are looked at before it writes more. All that it has written stands before
+/// a small message that comes next: a larger share carries bulk faster, and lets small messages wait longer.
+pub(crate) const WRITE_BYTES_MAX: usize = Output::SOFT_LIMIT;
 
 /// In a crowd, one connection works at most about so long at what it has read before others get their turn: what a byte costs depends
 /// on what it says, and a megabyte of small requests would hold everybody up for a long time.
@@ -18,11 +23,15 @@ const WORK_SHARE: Duration = Duration::from_micros(20);
 const READ_SHARE: Duration = Duration::from_micros(10);
 
 /// About what the system calls of a read and of the write that follows cost, however little they move. Reading less at a time does not
-/// make them cheaper, so they do not count where it is judged how much to read.
+/// make them cheaper, so they do not count as work.
 const SYSTEM_CALLS: Duration = Duration::from_micros(10);
 
+/// So many bytes a microsecond are copied out of the system and to where they belong. That does not count as work either, but is
+/// bounded by [`READ_BYTES_MAX`]: bulk is no flood.
+const COPIED_BYTES_A_MICROSECOND: usize = 2 * 1024;
+
 /// How many times these shares a connection gets while there is no crowd: fewer and larger reads and writes cost less.
-const SLACK: u32 = 12;
+const SLACK: u32 = 24;
 
 /// A turn that others notice who wait for it. A call takes a third of it, system calls included.
 const LONG_TURN: Duration = Duration::from_micros(60);
@@ -30,26 +39,39 @@ const LONG_TURN: Duration = Duration::from_micros(60);
 /// How long turns stay short after somebody had to wait for a long one.
 const CROWDED: Duration = Duration::from_secs(1);
 
+/// A connection needs little if it took no more than one in so many nanoseconds of work lately. Two ends on one thread that talk to each
+/// other each take more than that, so that neither waits for the other as for a stranger.
+const MODEST_SHARE: u32 = 8;
+
+/// Work of the last one or two of such spans is what was done lately, in nanoseconds as a power of two: 4 ms.
+const LATELY_BITS: u32 = 22;
+
+/// With less work than this to judge by nobody is told apart.
+const EVIDENCE: Duration = Duration::from_micros(500);
+
 /// How many bytes a new connection is taken to work off in [`READ_SHARE`], as nobody knows.
-const APPETITE_FIRST: usize = 1024;
+const APPETITE_FIRST: u32 = 1024;
 
 /// A connection whose bytes cost much reads at least so many at a time.
-const APPETITE_MIN: usize = 256;
+const APPETITE_MIN: u32 = 256;
 
 /// As many bytes as the scratch buffer holds, and more than anybody works off in [`READ_SHARE`].
-const APPETITE_MAX: usize = 256 * 1024;
+const APPETITE_MAX: u32 = 256 * 1024;
 
 /// What is known of how much a connection takes.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// How many bytes it works off in [`READ_SHARE`].
-    appetite: usize,
+    appetite: u32,
+    lately: Lately,
     greedy: bool,
+    /// What the last read brought took too long.
+    was_slow: bool,
 }
 
 impl Pace {
     pub(crate) const fn new() -> Self {
-        Self { appetite: APPETITE_FIRST, greedy: true }
+        Self { appetite: APPETITE_FIRST, lately: Lately::new(), greedy: true, was_slow: false }
     }
 
     /// Whether it reads after the others: it had not read all there was when its last turn was over, or took long, or has had none.
@@ -58,15 +80,42 @@ impl Pace {
     }
 
     /// Sees to it that what the next read brings is worked off in [`READ_SHARE`]. `full`: there may have been more to read.
-    fn note_read(&mut self, took: Duration, received: usize, full: bool) {
-        if took > READ_SHARE {
-            let fitting = received as u128 * READ_SHARE.as_nanos() / took.as_nanos();
-            // The system may have stopped the thread meanwhile, so one look is not believed altogether.
+    fn note_read(&mut self, worked: Duration, received: usize, full: bool) {
+        let received = u32::try_from(received).unwrap_or(u32::MAX);
+        let is_slow = worked > READ_SHARE;
+        // One that takes long may be one during which the system stopped the thread.
+        let was_slow = std::mem::replace(&mut self.was_slow, is_slow);
+        if is_slow && was_slow {
+            let fitting = u128::from(received) * READ_SHARE.as_nanos() / worked.as_nanos();
+            // It may have been twice in a row, so that is not believed altogether.
             let believed = if full { received / 8 } else { self.appetite / 2 };
-            self.appetite = (fitting as usize).max(believed).max(APPETITE_MIN);
-        } else if full && took < READ_SHARE / 2 {
+            self.appetite = (fitting as u32).max(believed).max(APPETITE_MIN);
+        } else if !is_slow && full && worked < READ_SHARE / 2 {
             self.appetite = (self.appetite * 2).min(APPETITE_MAX);
         }
+    }
+}
+
+/// How much work there was lately: what is long ago is forgotten.
+#[derive(Copy, Clone, Debug)]
+struct Lately {
+    /// Which span of time it is.
+    span: u16,
+    nanos: u32,
+}
+
+impl Lately {
+    const fn new() -> Self {
+        Self { span: 0, nanos: 0 }
+    }
+
+    fn add(&mut self, worked: Duration, now: Instant) {
+        let span = (now.as_nanos() >> LATELY_BITS) as u16;
+        if self.span != span {
+            self.nanos = if self.span.wrapping_add(1) == span { self.nanos / 2 } else { 0 };
+            self.span = span;
+        }
+        self.nanos = self.nanos.saturating_add(u32::try_from(worked.as_nanos()).unwrap_or(u32::MAX));
     }
 }
 
@@ -76,11 +125,13 @@ pub(crate) struct Crowd {
     /// Since the sockets were looked at, somebody had a turn that is long to wait for.
     long_turn: bool,
     until: Instant,
+    /// Work of all connections.
+    lately: Lately,
 }
 
 impl Crowd {
     pub(crate) const fn new() -> Self {
-        Self { long_turn: false, until: Instant::ZERO }
+        Self { long_turn: false, until: Instant::ZERO, lately: Lately::new() }
     }
 
     /// Everybody has been served whom the last look at the sockets found ready.
@@ -91,6 +142,12 @@ impl Crowd {
     /// How many times its share a connection gets.
     fn slack(&self, now: Instant) -> u32 {
         if now < self.until { 1 } else { SLACK }
+    }
+
+    /// Whether a connection needs little, as far as one can tell.
+    fn is_modest(&self, pace: &Pace) -> bool {
+        self.lately.nanos >= EVIDENCE.as_nanos() as u32
+            && pace.lately.nanos <= self.lately.nanos / MODEST_SHARE
     }
 }
 
@@ -109,16 +166,17 @@ impl Turn {
 
     /// How many bytes to read at once.
     pub(crate) fn read_bytes(&self, pace: &Pace) -> usize {
-        pace.appetite * self.slack as usize
+        (pace.appetite as usize * self.slack as usize).min(READ_BYTES_MAX)
     }
 
     /// So many bytes were read and worked off. `full`: there may have been more to read.
     pub(crate) fn note_read(&mut self, pace: &mut Pace, took: Duration, received: usize, full: bool) {
-        let worked = took.saturating_sub(SYSTEM_CALLS);
+        let copied = Duration::from_micros((received / COPIED_BYTES_A_MICROSECOND) as u64);
+        let worked = took.saturating_sub(SYSTEM_CALLS + copied);
         pace.note_read(worked / self.slack, received / self.slack as usize, full);
         self.reads += 1;
         self.bytes += received;
-        self.worked += took;
+        self.worked += worked;
     }
 
     /// Whether others are to have their turn.
@@ -130,10 +188,12 @@ impl Turn {
     pub(crate) fn end(self, pace: &mut Pace, crowd: &mut Crowd, now: Instant, dry: bool) {
         let greedy = !dry || self.worked > LONG_TURN.max(WORK_SHARE * self.slack);
         let was_greedy = std::mem::replace(&mut pace.greedy, greedy);
+        pace.lately.add(self.worked, now);
+        crowd.lately.add(self.worked, now);
         // One read that takes long may be one during which the system stopped the thread.
         if self.reads > 1 && self.worked > LONG_TURN {
             crowd.long_turn = true;
-        } else if crowd.long_turn && !was_greedy && self.worked <= LONG_TURN {
+        } else if crowd.long_turn && !was_greedy && self.worked <= LONG_TURN && crowd.is_modest(pace) {
             crowd.until = now + CROWDED;
         }
     }
@@ -145,24 +205,29 @@ mod tests {
 
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
-    /// A turn of two reads of this many bytes, which took so long together.
+    /// A turn of two reads of this many bytes, with so much work together.
     fn turn(pace: &mut Pace, crowd: &mut Crowd, took: Duration, bytes: usize, dry: bool) {
         let mut turn = Turn::new(crowd, NOW);
-        turn.note_read(pace, took / 2, bytes, true);
-        turn.note_read(pace, took / 2, bytes, !dry);
+        turn.note_read(pace, SYSTEM_CALLS + took / 2, bytes, true);
+        turn.note_read(pace, SYSTEM_CALLS + took / 2, bytes, !dry);
         turn.end(pace, crowd, NOW, dry);
     }
 
     #[test]
     fn appetite_follows_what_bytes_cost() {
         let mut pace = Pace::new();
-        let mut after = |took: Duration, received, full| {
-            pace.note_read(took, received, full);
+        let mut after = |took: Duration, received: u32, full| {
+            pace.note_read(took, received as usize, full);
             pace.appetite
         };
         assert_eq!(after(READ_SHARE / 4, 100, false), APPETITE_FIRST, "there was no more to read");
         assert_eq!(after(READ_SHARE / 4, APPETITE_FIRST, true), 2 * APPETITE_FIRST);
         assert_eq!(after(READ_SHARE, 2 * APPETITE_FIRST, true), 2 * APPETITE_FIRST, "as it should be");
+        assert_eq!(
+            after(READ_SHARE * 2, 200_000, true),
+            2 * APPETITE_FIRST,
+            "perhaps the thread was stopped"
+        );
         assert_eq!(after(READ_SHARE * 2, 200_000, true), 100_000);
         assert_eq!(after(READ_SHARE * 1_000, 100_000, true), 12_500, "perhaps the thread was stopped");
         assert_eq!(after(READ_SHARE * 2, 100, false), 6_250, "it might have been more");
@@ -174,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_system_calls_cost_alone_makes_no_read_smaller() {
+    fn what_system_calls_and_copies_cost_makes_no_read_smaller() {
         let (mut pace, mut crowd) = (Pace::new(), Crowd::new());
         crowd.until = NOW + CROWDED;
         let mut turn = Turn::new(&crowd, NOW);
@@ -182,15 +247,35 @@ mod tests {
             turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE / 4, 500, false);
         }
         assert_eq!(pace.appetite, APPETITE_FIRST);
-        turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE * 2, 1_000, true);
-        assert_eq!(pace.appetite, 500);
+        let copied = Duration::from_micros(64);
+        turn.note_read(&mut pace, SYSTEM_CALLS + copied, 64 * COPIED_BYTES_A_MICROSECOND, true);
+        assert_eq!(pace.appetite, 2 * APPETITE_FIRST, "bulk");
+        for appetite in [2 * APPETITE_FIRST, 500] {
+            turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE * 2, 1_000, true);
+            assert_eq!(pace.appetite, appetite);
+        }
+    }
+
+    #[test]
+    fn a_turn_of_bulk_is_over_when_its_bytes_are_used_up_and_not_before() {
+        let mut pace = Pace::new();
+        let mut crowd = Crowd::new();
+        crowd.until = NOW + CROWDED;
+        let mut turn = Turn::new(&crowd, NOW);
+        let reads = 8;
+        for _ in 0..reads {
+            assert!(!turn.is_over());
+            turn.note_read(&mut pace, SYSTEM_CALLS, READ_BYTES_MAX / reads, true);
+        }
+        assert!(turn.is_over());
+        assert!(turn.read_bytes(&pace) <= READ_BYTES_MAX);
     }
 
     #[test]
     fn a_turn_is_over_when_its_share_is_used_up_in_any_way() {
         let over = |reads: usize, bytes, took| {
             let mut turn = Turn::new(&Crowd::new(), NOW);
-            (0..reads).for_each(|_| turn.note_read(&mut Pace::new(), took, bytes, true));
+            (0..reads).for_each(|_| turn.note_read(&mut Pace::new(), SYSTEM_CALLS + took, bytes, true));
             turn.is_over()
         };
         assert!(!over(READS_MAX - 1, 1, Duration::ZERO));
@@ -201,9 +286,37 @@ mod tests {
     }
 
     #[test]
+    fn two_who_talk_to_each_other_are_no_crowd_though_one_waits_for_the_other() {
+        let mut crowd = Crowd::new();
+        let (mut one, mut other) = (Pace::new(), Pace::new());
+        for _ in 0..100 {
+            turn(&mut one, &mut crowd, LONG_TURN * 3, 2_000, false);
+            turn(&mut other, &mut crowd, LONG_TURN, 2_000, true);
+        }
+        assert!(!other.is_greedy());
+        assert_eq!(crowd.slack(NOW), SLACK);
+    }
+
+    #[test]
+    fn what_was_done_long_ago_is_forgotten() {
+        let mut lately = Lately::new();
+        let span = Duration::from_nanos(1 << LATELY_BITS);
+        lately.add(Duration::from_micros(100), NOW);
+        lately.add(Duration::from_micros(100), NOW + span);
+        assert_eq!(lately.nanos, 150_000);
+        lately.add(Duration::from_micros(100), NOW + span * 4);
+        assert_eq!(lately.nanos, 100_000);
+    }
+
+    #[test]
     fn turns_are_short_after_somebody_who_needs_little_had_to_wait() {
         let mut crowd = Crowd::new();
         let (mut greedy, mut modest) = (Pace::new(), Pace::new());
+        for _ in 0..10 {
+            assert_eq!(crowd.slack(NOW), SLACK, "there is little to judge by");
+            turn(&mut greedy, &mut crowd, LONG_TURN * 2, 2_000, false);
+            crowd.note_served();
+        }
         turn(&mut modest, &mut crowd, LONG_TURN / 4, 20, true);
         assert!(!modest.is_greedy());
         turn(&mut greedy, &mut crowd, LONG_TURN * 2, 2_000, false);

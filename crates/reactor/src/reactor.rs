@@ -351,6 +351,7 @@ impl<H: Host> Reactor<H> {
     /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
     pub(crate) fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(self.patience(timeout))?;
+        self.core.bench.looks = self.core.bench.looks.wrapping_add(1);
         let began = self.serve_sockets();
         self.core.bench.crowd.note_served();
         self.serve_greedy(began);

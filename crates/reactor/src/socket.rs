@@ -28,7 +28,7 @@ impl Socket {
     /// A stream that is non-blocking already.
     pub(crate) fn accepted(stream: Stream, peer: Address) -> Self {
         // A stream that was reset meanwhile may refuse the option, and will say so when it is read.
-        let _ = stream.set_nodelay();
+        let _ = stream.prepare();
         Self { stream, peer, flaw: None }
     }
 
@@ -177,10 +177,13 @@ impl Stream {
         }
     }
 
-    /// Switches Nagle's algorithm off, where there is one.
-    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+    /// Has the system send at once what is written, and keep little that it cannot send yet.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.set_nodelay(true),
+            Self::Tcp(stream) => {
+                limit_unsent(&SockRef::from(stream));
+                stream.set_nodelay(true)
+            }
             #[cfg(unix)]
             Self::Unix(_) => Ok(()),
         }
@@ -203,6 +206,20 @@ impl Stream {
             Self::Unix(stream) => send(stream, slices),
         }
     }
+}
+
+/// The system takes no more bytes while so many wait that the peer, or the path, does not let it send yet. It would take megabytes, and a
+/// small message would wait behind all of them. What is under way does not count, so that long paths are filled all the same.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNSENT_BYTES_MAX: u32 = crate::pace::WRITE_BYTES_MAX as u32;
+
+/// Where the system can.
+pub(crate) fn limit_unsent(socket: &socket2::Socket) {
+    // It is a matter of how long small messages wait, and no reason to do without the connection.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = socket;
 }
 
 /// Whether connecting goes on in the background.

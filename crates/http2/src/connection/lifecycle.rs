@@ -287,6 +287,7 @@ impl Connection {
         }
         self.events.clear();
         self.ended.clear();
+        self.backlog.clear();
         self.timers = Timers::default();
         self.failed.get_or_insert_with(|| Error {
             fault: Fault::Local,
@@ -431,6 +432,7 @@ impl Connection {
             self.streams.shrink();
             (self.events, self.ended) = (VecDeque::new(), Line::new());
             self.spare = Vec::new();
+            self.backlog.shrink();
             self.fields.clear_down_to(0);
             self.known.clear();
             self.known_section = None;

@@ -342,7 +342,9 @@ impl Connection {
 
     /// Bytes of memory held by the queues of events.
     fn events_memory(&self) -> usize {
-        self.events.capacity() * size_of::<Event<'static>>() + self.ended.memory_bytes()
+        self.events.capacity() * size_of::<Event<'static>>()
+            + self.ended.memory_bytes()
+            + self.backlog.memory_bytes()
     }
 }
 

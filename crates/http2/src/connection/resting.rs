@@ -7,7 +7,6 @@ use fulmar_hpack::{Decoder, Encoder};
 
 use super::{Connection, Handshake};
 use crate::Config;
-use crate::backlog::Backlog;
 use crate::closed_streams::ClosedStreams;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::limits::Budgets;
@@ -152,7 +151,7 @@ impl Connection {
         known.forget();
         *known_section = None;
         *closed_streams = ClosedStreams::new();
-        *backlog = Backlog::default();
+        backlog.clear();
         *timers = Timers::default();
         *budgets = Budgets::new(config);
         Some(resting)

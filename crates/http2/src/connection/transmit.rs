@@ -7,7 +7,7 @@ use fulmar_base::{Env, Instant};
 use super::{Connection, Role};
 use crate::frame;
 use crate::section::Plain;
-use crate::stream::StreamKey;
+use crate::stream::{Stream, StreamKey};
 use crate::timers::Timer;
 use crate::waiting::End;
 use crate::{Error, ErrorCode, Event};
@@ -31,14 +31,16 @@ impl Connection {
             let sent = self.send_waiting(env, key, allowance.min(self.max_frame()));
             self.streams.end_turn(key, sent);
         }
+        self.tell_next();
         if env.out.len() <= self.config.output_bytes_max {
             self.offer_slot();
         }
     }
 
-    /// Whether [`transmit`](Self::transmit) would write something if there were room in the output.
+    /// Whether [`transmit`](Self::transmit) would write something if there were room in the output, or tell a sender that it may go on.
     pub fn may_transmit(&self) -> bool {
-        self.failed.is_none() && self.send_window.available() > 0 && self.streams.next_to_send().is_some()
+        let may_send = self.send_window.available() > 0 && self.streams.next_to_send().is_some();
+        self.failed.is_none() && (may_send || self.backlog.may_tell(self.streams.queue_is_empty()))
     }
 
     /// May this stream send now, and how many bytes of DATA: the least of both windows, while there is room in the output. A frame
@@ -153,13 +155,37 @@ impl Connection {
         });
     }
 
-    /// Tells a sender that had to wait that it need not any longer.
+    /// Tells a sender that had to wait that it need not any longer; one of bulk when it is its turn.
     pub(super) fn announce_room(&mut self, key: StreamKey, end: End) {
+        let room = self.has_room_for_more(key);
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let room = stream.waiting_bytes() <= self.config.send_queue_bytes_max / 2;
-        if room && stream.writable_owed && end == End::Open {
+        if !room || !stream.writable_owed || end != End::Open {
+            return;
+        }
+        if !stream.is_bulk {
             stream.writable_owed = false;
             self.events.push_back(Event::Writable { stream: key });
+        } else if !std::mem::replace(&mut stream.is_untold, true) {
+            self.backlog.tell_later(key);
         }
+    }
+
+    /// Tells one sender of bulk that it has room, if it is time: the next one is told when this one has had the opportunity to bring some.
+    fn tell_next(&mut self) {
+        while let Some(key) = self.backlog.next_to_tell(self.streams.queue_is_empty()) {
+            let room = self.has_room_for_more(key);
+            let Some(stream) = self.streams.get_mut(key) else { continue };
+            stream.is_untold = false;
+            if room && stream.writable_owed && !stream.end_waits() {
+                stream.writable_owed = false;
+                return self.events.push_back(Event::Writable { stream: key });
+            }
+        }
+    }
+
+    /// Whether a sender that was told to wait may go on.
+    fn has_room_for_more(&self, key: StreamKey) -> bool {
+        let waiting = self.streams.get(key).map_or(0, Stream::waiting_bytes);
+        waiting <= self.config.send_queue_bytes_max / 2
     }
 }

@@ -490,7 +490,7 @@ fn a_client_opens_no_streams_behind_output_that_its_server_does_not_read() {
 
 #[test]
 fn what_a_server_writes_unasked_is_bounded_by_its_open_streams() {
-    const STREAMS: u32 = 50;
+    const STREAMS: u32 = 35;
     let interim = pairs(&[(":status", "103"), ("link", &"~".repeat(200))]);
     // Of another value each, so that nothing is compressed.
     let large = |n: usize| pairs(&[("large", &format!("{n:~>1000}"))]);

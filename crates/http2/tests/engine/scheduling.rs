@@ -107,6 +107,72 @@ fn small_replies_that_need_not_wait_for_credit_pass_bulk_that_waits_for_the_outp
     assert!(position < ahead, "behind {position} bytes, though only {ahead} had been written");
 }
 
+/// Makes each of these streams of a server send more than a stream may have waiting, twice over, and lets the socket take a burst at a
+/// time. Returns who was told to go on after each burst.
+fn told_after_each_burst(bodies: &[usize], bursts: usize) -> Vec<Vec<u32>> {
+    let mut peer = Peer::silent(Role::Server, Config::default());
+    peer.shakes_hands(&[(INITIAL_WINDOW_SIZE, 1 << 28)]);
+    peer.sends(window_update(0, 1 << 30));
+    let ids: Vec<u32> = (0..bodies.len() as u32).map(|n| 2 * n + 1).collect();
+    for &id in &ids {
+        peer.requests(id, true);
+        peer.answers(id, &ok(), false);
+    }
+    peer.takes_frames();
+    let keys: Vec<_> = ids.iter().map(|&id| peer.key(id)).collect();
+    let (mut pool, mut out) = (Pool::new(), Output::new());
+    let mut env = Env { now: peer.now, pool: &mut pool, out: &mut out };
+    let bring = |engine: &mut fulmar_http2::Connection, env: &mut Env<'_>, index: usize| {
+        engine.send_data(env, keys[index], &vec![7; bodies[index]], false).expect("it is open");
+    };
+    let empty = fulmar_base::Input::new(&[]);
+    for index in 0..keys.len() {
+        bring(&mut peer.engine, &mut env, index);
+    }
+    let mut bursts_told = Vec::new();
+    for _ in 0..bursts {
+        let mut told = Vec::new();
+        loop {
+            peer.engine.transmit(&mut env);
+            if !peer.engine.has_events() {
+                break;
+            }
+            while let Some(event) = peer.engine.next_event(&mut env, &empty).expect("nothing is wrong") {
+                if let fulmar_http2::Event::Writable { stream } = event {
+                    let index = keys.iter().position(|&key| key == stream).expect("it is one of them");
+                    told.push(ids[index]);
+                    bring(&mut peer.engine, &mut env, index);
+                }
+            }
+        }
+        assert!(env.out.len() >= Output::SOFT_LIMIT, "there is always a burst to send");
+        env.out.clear();
+        bursts_told.push(told);
+    }
+    peer.engine.close(&mut env);
+    bursts_told
+}
+
+#[test]
+fn senders_of_large_messages_are_told_one_by_one_that_there_is_room() {
+    let bursts = told_after_each_burst(&[1 << 20; 8], 200);
+    assert!(bursts.iter().all(|told| told.len() <= 1), "{bursts:?}");
+    // Nor do two bursts in a row wait for a large message to be made.
+    assert!(bursts.windows(2).all(|pair| pair[0].len() + pair[1].len() <= 1), "{bursts:?}");
+    for id in 0..8 {
+        let times = bursts.iter().flatten().filter(|&&told| told == 2 * id + 1).count();
+        assert!((2..=4).contains(&times), "stream {} in {bursts:?}", 2 * id + 1);
+    }
+}
+
+#[test]
+fn senders_of_less_large_messages_have_their_share_beside_large_ones() {
+    let bursts = told_after_each_burst(&[1 << 20, 1 << 20, 64 << 10], 300);
+    let times = bursts.iter().flatten().filter(|&&told| told == 5).count();
+    // 300 bursts of 128 KiB, a third of which is 200 messages of 64 KiB.
+    assert!(times >= 150, "{times}");
+}
+
 #[test]
 fn a_flood_of_small_replies_leaves_bulk_a_frame_in_each_16_kib() {
     let ids: Vec<u32> = (1..=100).map(|n| 2 * n + 1).collect();
