@@ -113,6 +113,12 @@ impl Output {
         self.iter().next().unwrap_or_default()
     }
 
+    /// All that waits, if it lies together and none of it is a user's.
+    #[inline]
+    pub fn only(&self) -> Option<&[u8]> {
+        if self.shared.is_empty() { self.bytes.get(self.head..) } else { None }
+    }
+
     /// Drops the first `written` bytes, at most all: they have left. Moves no memory but now and then, when more bytes have left
     /// than wait.
     pub fn advance(&mut self, written: usize) {
@@ -261,6 +267,7 @@ mod tests {
                 assert_eq!((out.len(), out.is_empty()), (model.len(), model.is_empty()), "seed {seed}");
                 assert_eq!(flat(&out, 1024), model, "seed {seed}");
                 assert!(model.starts_with(&flat(&out, 2)), "seed {seed}");
+                assert!(out.only().is_none_or(|only| only == model));
                 assert!(model.starts_with(out.first()) && out.first().is_empty() == model.is_empty());
                 assert_eq!(out.room(), (128 * 1024usize).saturating_sub(model.len()));
             }
@@ -289,6 +296,7 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 4];
         assert_eq!(out.slices(&mut slices), 1);
         assert_eq!(out.len(), Output::SHARED_MIN);
+        assert_eq!(out.only().map(<[u8]>::len), Some(Output::SHARED_MIN));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use fulmar_base::{Block, Closed, Env, Instant, Output, Transport};
 
 use crate::address::Address;
 use crate::bench::Bench;
-use crate::clock;
 use crate::keys::ConnectionKey;
 use crate::pace::{Pace, Turn, WRITE_BYTES_MAX};
 use crate::socket::{Stream, reason};
@@ -342,18 +341,19 @@ impl<T: Transport> Connection<T> {
             let room = bench.scratch.get_mut(tail_len..).unwrap_or_default();
             // At least as much as the tail, which is moved for each read: a long frame is not moved for every kilobyte of it.
             let asked = room.len().min(turn.read_bytes(&self.pace).max(tail_len));
-            let began = clock();
             match stream.read(room.get_mut(..asked).unwrap_or_default()) {
                 Ok(0) => return Err(self.peer_closed()),
                 Ok(received) => {
                     // The time is told after the read, so that nothing arrives later than the time says: a deadline that the peer
                     // sends along as a span of time would come before the peer's own.
                     bench.tick();
+                    let began = bench.now;
                     self.deliver(bench, received)?;
                     self.flush(bench)?;
-                    let took = clock().saturating_duration_since(began);
+                    bench.tick();
+                    let took_ns = bench.now.as_nanos().saturating_sub(began.as_nanos());
                     let full = received == asked;
-                    turn.note_read(&mut self.pace, took, received, full);
+                    turn.note_read(&mut self.pace, took_ns, received, full);
                     if SHORT_IS_DRY && !full && !self.hung_up {
                         turn.end(&mut self.pace, &mut bench.crowd, bench.now, true);
                         return Ok(Next::Wait);
@@ -533,11 +533,11 @@ impl<T: Transport> Connection<T> {
 /// Writes until `out` is empty, or the socket takes no more; `true` in the first case.
 fn write_to(stream: &Stream, out: &mut Output) -> io::Result<bool> {
     while !out.is_empty() {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let filled = out.slices(&mut slices);
-        let slices = slices.get(..filled).unwrap_or_default();
-        let asked: usize = slices.iter().map(|slice| slice.len()).sum();
-        match stream.send(slices) {
+        let (asked, sent) = match out.only() {
+            Some(only) => (only.len(), stream.send(&[IoSlice::new(only)])),
+            None => send_slices(stream, out),
+        };
+        match sent {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 out.advance(written);
@@ -551,6 +551,15 @@ fn write_to(stream: &Stream, out: &mut Output) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Writes what leaves first. Returns how many bytes that is, and how many have left.
+#[inline(never)]
+fn send_slices(stream: &Stream, out: &Output) -> (usize, io::Result<usize>) {
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    let filled = out.slices(&mut slices);
+    let slices = slices.get(..filled).unwrap_or_default();
+    (slices.iter().map(|slice| slice.len()).sum(), stream.send(slices))
 }
 
 enum Discarded {

@@ -99,6 +99,7 @@ impl Driver {
             if let Some(result) = look(self, reactor) {
                 return Poll::Ready(Ok(result));
             }
+            reactor.core.bench.tick();
             let worked = reactor.work();
             let served = self.serve(reactor, context)?;
             if worked || served || reactor.has_work() {

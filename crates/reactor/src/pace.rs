@@ -17,24 +17,24 @@ pub(crate) const WRITE_BYTES_MAX: usize = Output::SOFT_LIMIT;
 
 /// In a crowd, one connection works at most about so long at what it has read before others get their turn: what a byte costs depends
 /// on what it says, and a megabyte of small requests would hold everybody up for a long time.
-const WORK_SHARE: Duration = Duration::from_micros(20);
+const WORK_SHARE_NS: u64 = 20_000;
 
 /// What one read brings is to be worked off in this time, so that a turn does not end long after its share is used up.
-const READ_SHARE: Duration = Duration::from_micros(10);
+const READ_SHARE_NS: u64 = 10_000;
 
-/// About what the system calls of a read and of the write that follows cost, however little they move. Reading less at a time does not
-/// make them cheaper, so they do not count as work.
-const SYSTEM_CALLS: Duration = Duration::from_micros(10);
+/// About what the write costs that follows a read, however little it moves. Reading less at a time does not make it cheaper, so it does
+/// not count as work.
+const WRITE_NS: u64 = 5_000;
 
-/// So many bytes a microsecond are copied out of the system and to where they belong. That does not count as work either, but is
-/// bounded by [`READ_BYTES_MAX`]: bulk is no flood.
-const COPIED_BYTES_A_MICROSECOND: usize = 2 * 1024;
+/// So many bytes a nanosecond are copied to where they belong, and out of the system and into it again where they come back. That does
+/// not count as work either, but is bounded by [`READ_BYTES_MAX`]: bulk is no flood.
+const COPIED_BYTES_A_NANOSECOND: u64 = 2;
 
 /// How many times these shares a connection gets while there is no crowd: fewer and larger reads and writes cost less.
-const SLACK: u32 = 24;
+const SLACK: u8 = 24;
 
 /// A turn that others notice who wait for it. A call takes a third of it, system calls included.
-const LONG_TURN: Duration = Duration::from_micros(60);
+const LONG_TURN_NS: u64 = 60_000;
 
 /// How long turns stay short after somebody had to wait for a long one.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ const MODEST_SHARE: u32 = 8;
 const LATELY_BITS: u32 = 22;
 
 /// With less work than this to judge by nobody is told apart.
-const EVIDENCE: Duration = Duration::from_micros(500);
+const EVIDENCE_NS: u32 = 500_000;
 
 /// How many bytes a new connection is taken to work off in [`READ_SHARE`], as nobody knows.
 const APPETITE_FIRST: u32 = 1024;
@@ -79,20 +79,27 @@ impl Pace {
         self.greedy
     }
 
-    /// Sees to it that what the next read brings is worked off in [`READ_SHARE`]. `full`: there may have been more to read.
-    fn note_read(&mut self, worked: Duration, received: usize, full: bool) {
-        let received = u32::try_from(received).unwrap_or(u32::MAX);
-        let is_slow = worked > READ_SHARE;
+    /// Sees to it that what the next read brings is worked off in [`READ_SHARE_NS`], as many times as `slack` says. `full`: there may have
+    /// been more to read.
+    #[inline]
+    fn note_read(&mut self, worked_ns: u64, received: usize, full: bool, slack: u8) {
+        let share_ns = READ_SHARE_NS * u64::from(slack);
+        let is_slow = worked_ns > share_ns;
         // One that takes long may be one during which the system stopped the thread.
         let was_slow = std::mem::replace(&mut self.was_slow, is_slow);
         if is_slow && was_slow {
-            let fitting = u128::from(received) * READ_SHARE.as_nanos() / worked.as_nanos();
-            // It may have been twice in a row, so that is not believed altogether.
-            let believed = if full { received / 8 } else { self.appetite / 2 };
-            self.appetite = (fitting as u32).max(believed).max(APPETITE_MIN);
-        } else if !is_slow && full && worked < READ_SHARE / 2 {
+            self.lessen(worked_ns, received as u64, full);
+        } else if !is_slow && full && worked_ns < share_ns / 2 {
             self.appetite = (self.appetite * 2).min(APPETITE_MAX);
         }
+    }
+
+    #[cold]
+    fn lessen(&mut self, worked_ns: u64, received: u64, full: bool) {
+        let fitting = received * READ_SHARE_NS / worked_ns;
+        // It may have been stopped twice in a row, so that is not believed altogether.
+        let believed = if full { u64::from(self.appetite / 8) } else { u64::from(self.appetite / 2) };
+        self.appetite = (fitting.max(believed) as u32).clamp(APPETITE_MIN, APPETITE_MAX);
     }
 }
 
@@ -109,13 +116,13 @@ impl Lately {
         Self { span: 0, nanos: 0 }
     }
 
-    fn add(&mut self, worked: Duration, now: Instant) {
+    fn add(&mut self, worked_ns: u64, now: Instant) {
         let span = (now.as_nanos() >> LATELY_BITS) as u16;
         if self.span != span {
             self.nanos = if self.span.wrapping_add(1) == span { self.nanos / 2 } else { 0 };
             self.span = span;
         }
-        self.nanos = self.nanos.saturating_add(u32::try_from(worked.as_nanos()).unwrap_or(u32::MAX));
+        self.nanos = self.nanos.saturating_add(u32::try_from(worked_ns).unwrap_or(u32::MAX));
     }
 }
 
@@ -140,62 +147,65 @@ impl Crowd {
     }
 
     /// How many times its share a connection gets.
-    fn slack(&self, now: Instant) -> u32 {
+    fn slack(&self, now: Instant) -> u8 {
         if now < self.until { 1 } else { SLACK }
     }
 
     /// Whether a connection needs little, as far as one can tell.
     fn is_modest(&self, pace: &Pace) -> bool {
-        self.lately.nanos >= EVIDENCE.as_nanos() as u32
-            && pace.lately.nanos <= self.lately.nanos / MODEST_SHARE
+        self.lately.nanos >= EVIDENCE_NS && pace.lately.nanos <= self.lately.nanos / MODEST_SHARE
     }
 }
 
 /// A connection's turn.
 pub(crate) struct Turn {
-    slack: u32,
+    slack: u8,
     reads: usize,
     bytes: usize,
-    worked: Duration,
+    worked_ns: u64,
 }
 
 impl Turn {
     pub(crate) fn new(crowd: &Crowd, now: Instant) -> Self {
-        Self { slack: crowd.slack(now), reads: 0, bytes: 0, worked: Duration::ZERO }
+        Self { slack: crowd.slack(now), reads: 0, bytes: 0, worked_ns: 0 }
     }
 
     /// How many bytes to read at once.
     pub(crate) fn read_bytes(&self, pace: &Pace) -> usize {
-        (pace.appetite as usize * self.slack as usize).min(READ_BYTES_MAX)
+        (pace.appetite as usize * usize::from(self.slack)).min(READ_BYTES_MAX)
     }
 
-    /// So many bytes were read and worked off. `full`: there may have been more to read.
-    pub(crate) fn note_read(&mut self, pace: &mut Pace, took: Duration, received: usize, full: bool) {
-        let copied = Duration::from_micros((received / COPIED_BYTES_A_MICROSECOND) as u64);
-        let worked = took.saturating_sub(SYSTEM_CALLS + copied);
-        pace.note_read(worked / self.slack, received / self.slack as usize, full);
+    /// So many bytes were read, and worked off in so many nanoseconds. `full`: there may have been more to read.
+    #[inline]
+    pub(crate) fn note_read(&mut self, pace: &mut Pace, took_ns: u64, received: usize, full: bool) {
+        let worked_ns = took_ns.saturating_sub(WRITE_NS + received as u64 / COPIED_BYTES_A_NANOSECOND);
+        pace.note_read(worked_ns, received, full, self.slack);
         self.reads += 1;
         self.bytes += received;
-        self.worked += worked;
+        self.worked_ns += worked_ns;
     }
 
     /// Whether others are to have their turn.
     pub(crate) fn is_over(&self) -> bool {
-        self.reads >= READS_MAX || self.bytes >= READ_BYTES_MAX || self.worked > WORK_SHARE * self.slack
+        self.reads >= READS_MAX || self.bytes >= READ_BYTES_MAX || self.worked_ns > self.share_ns()
     }
 
     /// The turn has ended; `dry`: there is nothing left to read.
     pub(crate) fn end(self, pace: &mut Pace, crowd: &mut Crowd, now: Instant, dry: bool) {
-        let greedy = !dry || self.worked > LONG_TURN.max(WORK_SHARE * self.slack);
+        let greedy = !dry || self.worked_ns > LONG_TURN_NS.max(self.share_ns());
         let was_greedy = std::mem::replace(&mut pace.greedy, greedy);
-        pace.lately.add(self.worked, now);
-        crowd.lately.add(self.worked, now);
+        pace.lately.add(self.worked_ns, now);
+        crowd.lately.add(self.worked_ns, now);
         // One read that takes long may be one during which the system stopped the thread.
-        if self.reads > 1 && self.worked > LONG_TURN {
+        if self.reads > 1 && self.worked_ns > LONG_TURN_NS {
             crowd.long_turn = true;
-        } else if crowd.long_turn && !was_greedy && self.worked <= LONG_TURN && crowd.is_modest(pace) {
+        } else if crowd.long_turn && !was_greedy && self.worked_ns <= LONG_TURN_NS && crowd.is_modest(pace) {
             crowd.until = now + CROWDED;
         }
+    }
+
+    fn share_ns(&self) -> u64 {
+        WORK_SHARE_NS * u64::from(self.slack)
     }
 }
 
@@ -206,52 +216,54 @@ mod tests {
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
     /// A turn of two reads of this many bytes, with so much work together.
-    fn turn(pace: &mut Pace, crowd: &mut Crowd, took: Duration, bytes: usize, dry: bool) {
+    fn turn(pace: &mut Pace, crowd: &mut Crowd, worked_ns: u64, bytes: usize, dry: bool) {
         let mut turn = Turn::new(crowd, NOW);
-        turn.note_read(pace, SYSTEM_CALLS + took / 2, bytes, true);
-        turn.note_read(pace, SYSTEM_CALLS + took / 2, bytes, !dry);
+        turn.note_read(pace, WRITE_NS + bytes as u64 / 2 + worked_ns / 2, bytes, true);
+        turn.note_read(pace, WRITE_NS + bytes as u64 / 2 + worked_ns / 2, bytes, !dry);
         turn.end(pace, crowd, NOW, dry);
     }
 
     #[test]
     fn appetite_follows_what_bytes_cost() {
         let mut pace = Pace::new();
-        let mut after = |took: Duration, received: u32, full| {
-            pace.note_read(took, received as usize, full);
+        let mut after = |worked_ns: u64, received: u32, full| {
+            pace.note_read(worked_ns, received as usize, full, 1);
             pace.appetite
         };
-        assert_eq!(after(READ_SHARE / 4, 100, false), APPETITE_FIRST, "there was no more to read");
-        assert_eq!(after(READ_SHARE / 4, APPETITE_FIRST, true), 2 * APPETITE_FIRST);
-        assert_eq!(after(READ_SHARE, 2 * APPETITE_FIRST, true), 2 * APPETITE_FIRST, "as it should be");
+        assert_eq!(after(READ_SHARE_NS / 4, 100, false), APPETITE_FIRST, "there was no more to read");
+        assert_eq!(after(READ_SHARE_NS / 4, APPETITE_FIRST, true), 2 * APPETITE_FIRST);
+        assert_eq!(after(READ_SHARE_NS, 2 * APPETITE_FIRST, true), 2 * APPETITE_FIRST, "as it should be");
         assert_eq!(
-            after(READ_SHARE * 2, 200_000, true),
+            after(READ_SHARE_NS * 2, 200_000, true),
             2 * APPETITE_FIRST,
             "perhaps the thread was stopped"
         );
-        assert_eq!(after(READ_SHARE * 2, 200_000, true), 100_000);
-        assert_eq!(after(READ_SHARE * 1_000, 100_000, true), 12_500, "perhaps the thread was stopped");
-        assert_eq!(after(READ_SHARE * 2, 100, false), 6_250, "it might have been more");
-        assert_eq!(after(READ_SHARE * 2, 100, true), APPETITE_MIN);
+        assert_eq!(after(READ_SHARE_NS * 2, 200_000, true), 100_000);
+        assert_eq!(after(READ_SHARE_NS * 1_000, 100_000, true), 12_500, "perhaps the thread was stopped");
+        assert_eq!(after(READ_SHARE_NS * 2, 100, false), 6_250, "it might have been more");
         for _ in 0..20 {
-            after(Duration::ZERO, APPETITE_MAX, true);
+            after(READ_SHARE_NS * 2, 100, true);
         }
-        assert_eq!(after(Duration::ZERO, APPETITE_MAX, true), APPETITE_MAX);
+        assert_eq!(after(READ_SHARE_NS * 2, 100, true), APPETITE_MIN);
+        for _ in 0..20 {
+            after(0, APPETITE_MAX, true);
+        }
+        assert_eq!(after(0, APPETITE_MAX, true), APPETITE_MAX);
     }
 
     #[test]
-    fn what_system_calls_and_copies_cost_makes_no_read_smaller() {
+    fn what_writes_and_copies_cost_makes_no_read_smaller() {
         let (mut pace, mut crowd) = (Pace::new(), Crowd::new());
         crowd.until = NOW + CROWDED;
         let mut turn = Turn::new(&crowd, NOW);
         for _ in 0..10 {
-            turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE / 4, 500, false);
+            turn.note_read(&mut pace, WRITE_NS + READ_SHARE_NS / 4, 500, false);
         }
         assert_eq!(pace.appetite, APPETITE_FIRST);
-        let copied = Duration::from_micros(64);
-        turn.note_read(&mut pace, SYSTEM_CALLS + copied, 64 * COPIED_BYTES_A_MICROSECOND, true);
+        turn.note_read(&mut pace, WRITE_NS + 128 * 1024 / COPIED_BYTES_A_NANOSECOND, 128 * 1024, true);
         assert_eq!(pace.appetite, 2 * APPETITE_FIRST, "bulk");
         for appetite in [2 * APPETITE_FIRST, 500] {
-            turn.note_read(&mut pace, SYSTEM_CALLS + READ_SHARE * 2, 1_000, true);
+            turn.note_read(&mut pace, WRITE_NS + 500 + READ_SHARE_NS * 2, 1_000, true);
             assert_eq!(pace.appetite, appetite);
         }
     }
@@ -265,7 +277,7 @@ mod tests {
         let reads = 8;
         for _ in 0..reads {
             assert!(!turn.is_over());
-            turn.note_read(&mut pace, SYSTEM_CALLS, READ_BYTES_MAX / reads, true);
+            turn.note_read(&mut pace, WRITE_NS, READ_BYTES_MAX / reads, true);
         }
         assert!(turn.is_over());
         assert!(turn.read_bytes(&pace) <= READ_BYTES_MAX);
@@ -273,16 +285,16 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_when_its_share_is_used_up_in_any_way() {
-        let over = |reads: usize, bytes, took| {
+        let over = |reads: usize, bytes, worked_ns: u64| {
             let mut turn = Turn::new(&Crowd::new(), NOW);
-            (0..reads).for_each(|_| turn.note_read(&mut Pace::new(), SYSTEM_CALLS + took, bytes, true));
+            (0..reads).for_each(|_| turn.note_read(&mut Pace::new(), WRITE_NS + worked_ns, bytes, true));
             turn.is_over()
         };
-        assert!(!over(READS_MAX - 1, 1, Duration::ZERO));
-        assert!(over(READS_MAX, 1, Duration::ZERO));
-        assert!(over(4, READ_BYTES_MAX / 4, Duration::ZERO));
-        assert!(!over(2, 1, WORK_SHARE * SLACK / 2));
-        assert!(over(3, 1, WORK_SHARE * SLACK / 2));
+        assert!(!over(READS_MAX - 1, 1, 0));
+        assert!(over(READS_MAX, 1, 0));
+        assert!(over(4, READ_BYTES_MAX / 4, 0));
+        assert!(!over(2, 1, WORK_SHARE_NS * u64::from(SLACK) / 2));
+        assert!(over(3, 1, WORK_SHARE_NS * u64::from(SLACK) / 2));
     }
 
     #[test]
@@ -290,8 +302,8 @@ mod tests {
         let mut crowd = Crowd::new();
         let (mut one, mut other) = (Pace::new(), Pace::new());
         for _ in 0..100 {
-            turn(&mut one, &mut crowd, LONG_TURN * 3, 2_000, false);
-            turn(&mut other, &mut crowd, LONG_TURN, 2_000, true);
+            turn(&mut one, &mut crowd, LONG_TURN_NS * 3, 2_000, false);
+            turn(&mut other, &mut crowd, LONG_TURN_NS, 2_000, true);
         }
         assert!(!other.is_greedy());
         assert_eq!(crowd.slack(NOW), SLACK);
@@ -301,10 +313,10 @@ mod tests {
     fn what_was_done_long_ago_is_forgotten() {
         let mut lately = Lately::new();
         let span = Duration::from_nanos(1 << LATELY_BITS);
-        lately.add(Duration::from_micros(100), NOW);
-        lately.add(Duration::from_micros(100), NOW + span);
+        lately.add(100_000, NOW);
+        lately.add(100_000, NOW + span);
         assert_eq!(lately.nanos, 150_000);
-        lately.add(Duration::from_micros(100), NOW + span * 4);
+        lately.add(100_000, NOW + span * 4);
         assert_eq!(lately.nanos, 100_000);
     }
 
@@ -314,15 +326,15 @@ mod tests {
         let (mut greedy, mut modest) = (Pace::new(), Pace::new());
         for _ in 0..10 {
             assert_eq!(crowd.slack(NOW), SLACK, "there is little to judge by");
-            turn(&mut greedy, &mut crowd, LONG_TURN * 2, 2_000, false);
+            turn(&mut greedy, &mut crowd, LONG_TURN_NS * 2, 2_000, false);
             crowd.note_served();
         }
-        turn(&mut modest, &mut crowd, LONG_TURN / 4, 20, true);
+        turn(&mut modest, &mut crowd, LONG_TURN_NS / 4, 20, true);
         assert!(!modest.is_greedy());
-        turn(&mut greedy, &mut crowd, LONG_TURN * 2, 2_000, false);
+        turn(&mut greedy, &mut crowd, LONG_TURN_NS * 2, 2_000, false);
         assert!(greedy.is_greedy());
         assert_eq!(crowd.slack(NOW), SLACK);
-        turn(&mut modest, &mut crowd, LONG_TURN / 4, 20, true);
+        turn(&mut modest, &mut crowd, LONG_TURN_NS / 4, 20, true);
         assert_eq!(crowd.slack(NOW), 1);
         assert_eq!(crowd.slack(NOW + CROWDED), SLACK);
     }
@@ -332,13 +344,13 @@ mod tests {
         let mut crowd = Crowd::new();
         let mut paces = [Pace::new(), Pace::new()];
         for _ in 0..10 {
-            paces.iter_mut().for_each(|pace| turn(pace, &mut crowd, LONG_TURN * 2, 2_000, false));
+            paces.iter_mut().for_each(|pace| turn(pace, &mut crowd, LONG_TURN_NS * 2, 2_000, false));
         }
         assert_eq!(crowd.slack(NOW), SLACK, "both take much");
         crowd.note_served();
         let mut paces = [Pace::new(), Pace::new()];
         for _ in 0..10 {
-            paces.iter_mut().for_each(|pace| turn(pace, &mut crowd, LONG_TURN / 4, 20, true));
+            paces.iter_mut().for_each(|pace| turn(pace, &mut crowd, LONG_TURN_NS / 4, 20, true));
         }
         assert_eq!(crowd.slack(NOW), SLACK, "both need little");
     }

@@ -124,6 +124,7 @@ impl<H: Host> Reactor<H> {
     /// The selector fails.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = Entered::new(self.core.id);
+        self.core.bench.tick();
         self.work();
         while !std::mem::take(&mut self.core.stopping) {
             self.look_outside(None)?;
@@ -172,7 +173,9 @@ impl<H: Host> Reactor<H> {
             return None;
         }
         self.core.root = Root::Asleep;
-        match future.poll(context) {
+        let polled = future.poll(context);
+        self.core.bench.tick();
+        match polled {
             task::Poll::Ready(output) => {
                 self.core.root = Root::Absent;
                 Some(output)
@@ -187,6 +190,7 @@ impl<H: Host> Reactor<H> {
     /// The selector fails.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = Entered::new(self.core.id);
+        self.core.bench.tick();
         let worked = self.work();
         self.look_outside(if worked { Some(Duration::ZERO) } else { timeout })
     }
@@ -216,11 +220,14 @@ impl<H: Host> Reactor<H> {
     /// What can be done without looking outside: letters, wake-ups, local tasks and pipes, until none is ready; then what they have
     /// made the connections write, which may be input to pipes; until nothing is left, or the turn's share is used up. Then timers.
     ///
-    /// Returns whether there was something to do.
+    /// Returns whether there was something to do. Whoever calls it has looked at the clock since something else was done.
     pub(crate) fn work(&mut self) -> bool {
         let mut worked = false;
-        for _ in 0..ROUNDS_MAX {
-            self.core.bench.tick();
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                // What tasks have taken counts for what they ask for.
+                self.core.bench.tick();
+            }
             worked |= self.open_mail() | self.core.has_work();
             self.core.tasks.run();
             worked |= self.host.catch_up(&mut self.core);
@@ -307,8 +314,8 @@ impl<H: Host> Reactor<H> {
         }
     }
 
+    /// Looks at the clock, if this is not the first of a batch, which comes at the time of the turn, but the first of some more.
     fn tick_now_and_then(&mut self, number: usize) {
-        // A round begins with the time.
         if number > 0 && number.is_multiple_of(ITEMS_A_TICK) {
             self.core.bench.tick();
         }
@@ -321,7 +328,15 @@ impl<H: Host> Reactor<H> {
     }
 
     /// Tells the host which connections have ended. What it does about it may end others.
+    #[inline]
     fn report_ended(&mut self) {
+        if !self.core.ended.is_empty() {
+            self.tell_ended();
+        }
+    }
+
+    #[cold]
+    fn tell_ended(&mut self) {
         while let Some(Ended { key, transport, closed }) = self.core.ended.pop_front() {
             self.host.on_closed(&mut self.core, key, transport, &closed);
         }
@@ -351,19 +366,21 @@ impl<H: Host> Reactor<H> {
     /// Waits for sockets and mail, at most for `timeout`, and serves the sockets.
     pub(crate) fn look_outside(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(self.patience(timeout))?;
+        self.core.bench.tick();
         self.core.bench.looks = self.core.bench.looks.wrapping_add(1);
-        let began = self.serve_sockets();
+        let began = self.core.bench.now;
+        self.serve_sockets();
         self.core.bench.crowd.note_served();
         self.serve_greedy(began);
         Ok(())
     }
 
-    /// How long to wait for the sockets.
+    /// How long to wait for the sockets, from the time of the turn on.
     fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.has_work() || self.core.has_ready() {
             return Some(Duration::ZERO);
         }
-        let timer = self.core.timers.next().map(|at| at.saturating_duration_since(clock()));
+        let timer = self.core.timers.next().map(|at| at.saturating_duration_since(self.core.bench.now));
         [timeout, timer].into_iter().flatten().min()
     }
 
@@ -414,13 +431,10 @@ impl<H: Host> Reactor<H> {
         }
     }
 
-    /// Serves the sockets that are ready. Returns when the first was, if there were any.
-    fn serve_sockets(&mut self) -> Option<Instant> {
+    /// Serves the sockets that are ready. Each leaves the time behind when it was done with.
+    fn serve_sockets(&mut self) {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        let mut began = None;
         for event in &events {
-            self.core.bench.tick();
-            began.get_or_insert(self.core.bench.now);
             match Source::of(event.token()) {
                 Source::Mailbox => {}
                 Source::Listener(index) => {
@@ -437,7 +451,6 @@ impl<H: Host> Reactor<H> {
         }
         self.events = events;
         self.report_ended();
-        began
     }
 
     fn serve(&mut self, key: ConnectionKey, event: &Event) {
@@ -456,15 +469,14 @@ impl<H: Host> Reactor<H> {
     /// Serves those who take much, for as long as the others took that were served since `began`, but at least one: listeners, and the
     /// next time sockets whose turn did not suffice or whose turns are long. So whoever needs little never waits for more than one of
     /// those who take much, and these have half of the time, however many the others are.
-    fn serve_greedy(&mut self, began: Option<Instant>) {
+    fn serve_greedy(&mut self, began: Instant) {
         let sockets_wait = !self.core.again.is_empty();
         self.accepts = !(self.core.accepting.is_empty() || self.accepts && sockets_wait);
         if !self.accepts && !sockets_wait {
             return;
         }
-        self.core.bench.tick();
         let start = self.core.bench.now;
-        let until = start + start.saturating_duration_since(began.unwrap_or(start));
+        let until = start + start.saturating_duration_since(began);
         if self.accepts {
             for _ in 0..self.core.accepting.len() {
                 if let Some(key) = self.core.next_accepting() {
@@ -475,7 +487,6 @@ impl<H: Host> Reactor<H> {
             for _ in 0..self.core.again.len() {
                 let Some(key) = self.core.again.pop_front() else { break };
                 self.core.on_again(key);
-                self.core.bench.tick();
                 if self.core.bench.now >= until {
                     break;
                 }

@@ -139,7 +139,7 @@ fn r32_a_client_that_stops_for_good_is_cut_off_with_what_waits_for_it() {
         peer.send(&[headers(stream, END_HEADERS, &request(path)), data(stream, END_STREAM, &message(b""))]);
     }
     eventually("both calls run", || {
-        seen.slow_started.load(Ordering::SeqCst) == 1 && seen.big_sent.load(Ordering::SeqCst) > 16
+        seen.slow_started.load(Ordering::SeqCst) == 1 && seen.big_sent.load(Ordering::SeqCst) > 4
     });
     // The peer reads and writes nothing from here on.
     eventually("the handlers are cancelled and the socket is closed", || {
