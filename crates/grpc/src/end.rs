@@ -106,18 +106,19 @@ impl End {
         bytes: &'i [u8],
         end: bool,
     ) -> Option<(CallKey, &'i [u8])> {
-        let (&[0, a, b, c, d], message) = bytes.split_first_chunk::<PREFIX_LEN>()? else { return None };
-        if message.len() != u32::from_be_bytes([a, b, c, d]) as usize
-            || message.len() > self.receive_message_bytes_max
-        {
-            return None;
-        }
+        let message = plain_message(bytes, self.receive_message_bytes_max)?;
         let user = self.connection.user(stream)?;
         let call = self.calls.receive_whole(env.pool, (stream, user), bytes.len())?;
         if end || self.is_exhausted(env.pool) {
             self.open_frame = Some(OpenFrame { call, end });
         }
         Some((call, message))
+    }
+
+    /// Whether there is nothing to report before the next frame.
+    #[inline]
+    pub(crate) fn awaits_frame(&self) -> bool {
+        self.open_frame.is_none() && !self.held.sheds() && !self.calls.has_ended() && !self.lost
     }
 
     /// Takes in a DATA frame, or the end of a stream without one: [`End::next_piece`] hands out what there is.
@@ -247,11 +248,13 @@ impl End {
     }
 
     /// What the messages of the peer are compressed with.
+    #[inline]
     pub(crate) fn encoding(&self, call: CallKey) -> Option<&Arc<str>> {
         self.encodings.name(self.calls.get(call)?.encoding?)
     }
 
     /// Whether the message handed over last was compressed.
+    #[inline]
     pub(crate) fn was_compressed(&self, call: CallKey) -> bool {
         self.calls.get(call).is_some_and(|slot| slot.encoding.is_some() && slot.deframer.is_compressed())
     }
@@ -544,6 +547,14 @@ pub(crate) fn misencoded(length: usize) -> MessageError {
 }
 
 /// Has `encode` append `length` bytes to `buffer`; whether it did. The buffer grows by `length` in any case, so that
+/// The message that a DATA frame is, if it is one plain message of so many bytes at most.
+#[inline]
+pub(crate) fn plain_message(bytes: &[u8], bytes_max: usize) -> Option<&[u8]> {
+    let (&[0, a, b, c, d], message) = bytes.split_first_chunk::<PREFIX_LEN>()? else { return None };
+    let is_whole = message.len() == u32::from_be_bytes([a, b, c, d]) as usize;
+    (is_whole && message.len() <= bytes_max).then_some(message)
+}
+
 /// the frame around the message stays whole and the connection with it.
 #[inline]
 pub(crate) fn encode_exactly(buffer: &mut Vec<u8>, length: usize, encode: impl FnOnce(&mut Vec<u8>)) -> bool {

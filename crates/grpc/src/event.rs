@@ -101,6 +101,7 @@ pub enum Body<'i> {
 
 impl Body<'_> {
     /// The bytes of the message.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Self::Lent(bytes) => bytes,
@@ -110,6 +111,7 @@ impl Body<'_> {
     }
 
     /// The length of the message in bytes; what `release` asks for.
+    #[inline]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }

@@ -7,9 +7,9 @@ use fulmar_base::{Closed, Env, Input, Instant};
 use fulmar_http2::{Error, ErrorCode, Event as StreamEvent, Role, Template};
 
 use crate::admission::{Admission, Admit};
-use crate::call::{CallKey, Ending, Outbound};
+use crate::call::{CallKey, Ending, Inbound, Outbound};
 use crate::config::Config;
-use crate::end::End;
+use crate::end::{End, plain_message};
 use crate::event::{Body, Event};
 use crate::headers::{self, Refusal, Request, StatusText};
 use crate::memory::Memory;
@@ -117,6 +117,33 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// The only message of a call, if it is what comes next: in one piece, plain, and with the end of what the client sends. It counts as
+    /// taken, and the client as half-closed: neither [`Event::Message`] nor [`Event::HalfClosed`] follows. To be asked right after
+    /// [`Event::Begin`], with the same [`Input`]. `None`: events tell what comes.
+    #[inline]
+    pub fn next_only_message<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        call: CallKey,
+    ) -> Option<&'i [u8]> {
+        if !self.end.awaits_frame() {
+            return None;
+        }
+        let slot = self.end.calls.get_mut(call)?;
+        if slot.inbound != Inbound::Messages || slot.encoding.is_some() || slot.deframer.is_midway() {
+            return None;
+        }
+        let stream = slot.stream;
+        let bytes = self.end.connection.next_last_data(env, input, stream)?;
+        let message = plain_message(bytes, self.end.receive_message_bytes_max);
+        match message {
+            Some(_) => slot.inbound = Inbound::Ended,
+            None => self.end.on_data(input, stream, bytes, true),
+        }
+        message
     }
 
     /// Moves what waits to `env.out`, as far as windows and room allow, and with it what the HTTP/2 engine collects:
@@ -234,6 +261,7 @@ impl Server {
     }
 
     /// The metadata of the request; empty after [`take_metadata`](Self::take_metadata) and for a call that is over.
+    #[inline]
     pub fn metadata(&self, call: CallKey) -> &MetadataMap {
         let slot = self.end.calls.get(call);
         let map = slot.and_then(|slot| slot.shared_metadata.as_deref().or(slot.metadata.as_deref()));
@@ -255,6 +283,7 @@ impl Server {
 
     /// Takes the metadata of the request without a copy, where that is possible: where the client sends the same again and again.
     /// Otherwise it is to be [taken](Self::take_metadata).
+    #[inline]
     pub fn share_metadata(&mut self, call: CallKey) -> Option<Arc<MetadataMap>> {
         self.end.calls.get_mut(call)?.shared_metadata.take()
     }
@@ -267,11 +296,13 @@ impl Server {
     }
 
     /// What the messages of the peer are compressed with, as far as they are; `None` for plain messages.
+    #[inline]
     pub fn encoding(&self, call: CallKey) -> Option<&Arc<str>> {
         self.end.encoding(call)
     }
 
     /// Whether the message that was handed over last was compressed: its flag was 1. To be asked before the next event.
+    #[inline]
     pub fn was_compressed(&self, call: CallKey) -> bool {
         self.end.was_compressed(call)
     }

@@ -1,6 +1,5 @@
 //! The server end of a connection: begins calls, polls their handlers, and writes what they answer.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,20 +10,19 @@ use fulmar_base::{Closed, Endpoint, Env, Input, Instant, TaskId};
 use fulmar_grpc::{Body, CallKey, Config, Ending, Event, MetadataMap, MethodId, Routes, Status};
 use fulmar_reactor::ConnectionHandle;
 
+use super::Door;
 use super::method::{Answer, Destination};
-use super::placement::{Chosen, Load};
+use super::placement::Load;
 use super::router::Router;
-use super::{Door, Placer, Stage};
-use crate::call::{CallCell, CallEnd, CallFate, CellShape, Side};
-use crate::context::{CallContext, CallFacts};
+use crate::call::{CallCell, CallEnd, CallFate};
 use crate::counts::Counts;
 use crate::handling::Handling;
-use crate::packing::Packing;
 use crate::payload::Incoming;
 use crate::peer::Peer;
 use crate::random;
 use crate::trace::{CallSpan, Link, Polling};
 
+mod begin;
 mod placed;
 mod resting;
 
@@ -131,7 +129,9 @@ impl ServerEndpoint {
     fn drain(&mut self, env: &mut Env<'_>, input: &Input<'_>) -> Result<(), Closed> {
         while let Some(event) = self.grpc.next_event(env, input)? {
             match event {
-                Event::Begin { call, method, deadline } => self.on_begin(env, call, method, deadline),
+                Event::Begin { call, method, deadline } => {
+                    self.on_begin(env, input, call, (method, deadline));
+                }
                 Event::Message { call, body } => self.on_message(env, call, body),
                 Event::HalfClosed { call } => self.on_half_closed(env, call),
                 Event::Finished { call } => self.on_finished(env, call),
@@ -142,95 +142,6 @@ impl ServerEndpoint {
         }
         self.poll_ready(env);
         Ok(())
-    }
-
-    fn on_begin(&mut self, env: &mut Env<'_>, key: CallKey, method: MethodId, deadline: Option<Instant>) {
-        let index = key.index();
-        if self.wakers.is_empty() {
-            // As a slab of one call: most connections never have two at a time.
-            self.wakers.reserve_exact(index + 1);
-            self.calls.reserve_exact(index + 1);
-        }
-        while self.wakers.len() <= index {
-            self.wakers.push(self.handle.waker(TaskId(self.wakers.len() as u64)));
-            self.calls.push(None);
-        }
-        let mut router = self.router.borrow_mut();
-        let kind = router.kind(method);
-        let mut fate = router.take_fate();
-        let shared = self.grpc.share_metadata(key);
-        let has_own_metadata = shared.is_none() && !self.grpc.metadata(key).is_empty();
-        let facts = CallFacts {
-            timeout: deadline.map(|deadline| deadline.saturating_duration_since(env.now)),
-            deadline,
-            peer: self.peer.clone(),
-            encoding: self.grpc.encoding(key).cloned(),
-            path: router.path(method).map_or_else(|| self.grpc.path(method).to_owned().into(), Cow::Borrowed),
-            metadata: shared,
-        };
-        CallFate::set_facts(&mut fate, facts);
-        let mut context = CallContext::handled(fate.clone());
-        if has_own_metadata {
-            let mut metadata = router.shelf.lease();
-            self.grpc.take_metadata(key, metadata.get_mut());
-            context.set_metadata(metadata);
-        }
-        let span = CallSpan::of_handler(context.path(), self.peer.remote(), env.now);
-        let chosen = router.placer.as_mut().and_then(Placer::choose);
-        let is_placed = chosen.as_ref().is_some_and(|chosen| chosen.elsewhere.is_some());
-        let cell = (is_placed || kind.needs_cell).then(|| {
-            let cell = router.take_cell();
-            let mut state = cell.lock();
-            state.side = Side::Handler;
-            state.shape = CellShape::EachMessage;
-            state.set_window(self.stream_window_bytes);
-            state.door = Some(self.wakers[index].clone());
-            state.inbound.give_used(env.pool);
-            state.room = self.grpc.may_send(key);
-            state.link = span.link();
-            state.encoding_in = context.encoding().cloned();
-            state.packing =
-                Packing::new(router.press.as_ref(), self.grpc.peer_accepts(key), self.grpc.choice(key));
-            drop(state);
-            cell
-        });
-        let (slot, load) = match (chosen, &cell) {
-            (Some(Chosen { elsewhere: Some(mailbox), load }), Some(cell)) => {
-                let mut order = router.take_order(method);
-                order.context = context;
-                order.load = Some(load);
-                order.stage = Stage::Waiting(mailbox);
-                cell.lock().order = Some(order);
-                (0, None)
-            }
-            (chosen, _) => {
-                let slot = router.method(method).begin(context, cell.clone());
-                (slot, chosen.map(|chosen| chosen.load))
-            }
-        };
-        drop(router);
-        if let Some(door) = &self.door {
-            door.enter();
-        }
-        let (takes_one, is_ready) = (kind.takes_one, false);
-        self.calls[index] = Some(Call {
-            key,
-            method,
-            takes_one,
-            slot,
-            cell,
-            fate,
-            deadline,
-            is_ready,
-            is_placed,
-            _load: load,
-            span,
-        });
-        if !kind.takes_one {
-            self.start(env, index);
-        } else if kind.is_intercepted && !is_placed {
-            self.poll(env, index);
-        }
     }
 
     fn on_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
@@ -398,9 +309,6 @@ impl ServerEndpoint {
     /// Drops the handler. Handles that the user has put elsewhere see how the call ended.
     fn end(&mut self, env: &mut Env<'_>, index: usize, end: CallEnd) {
         let Some(call) = self.calls[index].take() else { return };
-        if let Some(door) = &self.door {
-            door.leave();
-        }
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         call.fate.set_end(end);
@@ -408,7 +316,6 @@ impl ServerEndpoint {
             let _span = call.span.enter();
             router.method(call.method).end(call.slot);
         }
-        let watched = router.give_fate(call.fate);
         let wakers = call.cell.map(|cell| {
             let mut state = cell.lock();
             let wakers = state.end(end.status());
@@ -423,12 +330,21 @@ impl ServerEndpoint {
             wakers
         });
         drop(router);
-        call.span.end(end.code());
+        self.take_leave(call.fate, call.span, end);
         for waker in wakers.into_iter().flatten().flatten() {
             if !waker.will_wake(&self.wakers[index]) {
                 crate::wake(waker);
             }
         }
+    }
+
+    /// The call is over, and its handler has been dropped: tells whoever is to hear of it.
+    fn take_leave(&mut self, fate: Arc<CallFate>, span: CallSpan, end: CallEnd) {
+        if let Some(door) = &self.door {
+            door.leave();
+        }
+        let watched = self.router.borrow_mut().give_fate(fate);
+        span.end(end.code());
         if let Some(fate) = watched {
             fate.wake();
         }

@@ -11,7 +11,7 @@ use fulmar_grpc::{Arena, CallKey, Code, Compression, Config, MetadataMap, Part, 
 
 use super::endpoint::flush;
 use super::order::Answered;
-use crate::call::CallCell;
+use crate::call::{CallCell, CallEnd, CallFate};
 use crate::context::CallContext;
 use crate::direct::DirectAnswer;
 use crate::intercept::CallHooks;
@@ -66,6 +66,47 @@ pub(crate) trait Method {
 
     /// Drops what the slot holds, the handler's future included.
     fn end(&mut self, slot: u32);
+
+    /// All of that in one go, for a call with one message each way whose request is at hand as a whole.
+    fn serve(&mut self, call: Whole<'_>, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Served {
+        let Whole { context, fate, body, arena } = call;
+        let slot = self.begin(context, None);
+        let refused = self.is_intercepted() && self.poll(slot, cx, answer).is_ready();
+        let end = if refused {
+            CallEnd::Finished
+        } else {
+            match self.on_message(slot, body, false, arena).and_then(|()| self.start(slot)) {
+                Ok(()) if self.poll(slot, cx, answer).is_pending() => return Served::Waits(slot),
+                Ok(()) => CallEnd::Finished,
+                Err(status) => {
+                    answer.hooks = self.hooks(slot);
+                    answer.finish(&status, MetadataMap::EMPTY);
+                    CallEnd::Failed
+                }
+            }
+        };
+        // What runs when the handler is dropped may ask already.
+        fate.set_end(end);
+        self.end(slot);
+        Served::Ended(end)
+    }
+}
+
+/// A call whose only message has arrived.
+pub(crate) struct Whole<'a> {
+    pub(crate) context: CallContext,
+    /// That of the context.
+    pub(crate) fate: &'a CallFate,
+    pub(crate) body: Incoming<'a>,
+    pub(crate) arena: &'a mut Arena,
+}
+
+/// What has become of a call that was served in one go.
+pub(crate) enum Served {
+    /// It was answered, and its fate is set.
+    Ended(CallEnd),
+    /// Its handler waits, in this slot.
+    Waits(u32),
 }
 
 /// Where a finished handler writes, and what the call has besides.
@@ -322,6 +363,13 @@ impl<Req, F, Fut> TypedMethod<Req, F, Fut> {
     pub(crate) fn new(takes_one: bool, needs_cell: bool, make: F) -> Self {
         Self { takes_one, needs_cell, make, slots: Vec::new(), free: Vec::new(), boxes: FutureBoxes::new() }
     }
+
+    fn vacant(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { message: None, context: None, cell: None, future: None });
+            (self.slots.len() - 1) as u32
+        })
+    }
 }
 
 impl<Req, F, Fut> Method for TypedMethod<Req, F, Fut>
@@ -340,10 +388,7 @@ where
     }
 
     fn begin(&mut self, context: CallContext, cell: Option<Arc<CallCell>>) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { message: None, context: None, cell: None, future: None });
-            (self.slots.len() - 1) as u32
-        });
+        let slot = self.vacant();
         let entry = &mut self.slots[slot as usize];
         entry.context = Some(context);
         entry.cell = cell;
@@ -420,6 +465,39 @@ where
         entry.cell = None;
         self.free.push(slot);
     }
+
+    /// A call whose handler is ready at once never has a slot.
+    fn serve(&mut self, call: Whole<'_>, cx: &mut Context<'_>, answer: &mut Answer<'_, '_>) -> Served {
+        let Whole { context, fate, body, arena } = call;
+        let mut future = self.boxes.take();
+        let mut is_begun = false;
+        // All of it is the user's code: encoding and dropping the reply, too.
+        let polled = caught(HANDLER, || {
+            let mut message = Req::default();
+            decode(&mut message, body, arena)?;
+            // Made where it stays: futures are large.
+            future.set(Some((self.make)(Parts { message, context, cell: None })));
+            is_begun = true;
+            let Some(made) = future.as_mut().as_pin_mut() else { return Ok(Poll::Pending) };
+            Ok(made.poll(cx).map(|outcome| outcome.write(None, answer)))
+        });
+        let end = match polled.and_then(|polled| polled) {
+            Ok(Poll::Pending) => {
+                let slot = self.vacant();
+                self.slots[slot as usize].future = Some(future);
+                return Served::Waits(slot);
+            }
+            Ok(Poll::Ready(())) => CallEnd::Finished,
+            Err(status) => {
+                answer.finish(&status, MetadataMap::EMPTY);
+                if is_begun { CallEnd::Finished } else { CallEnd::Failed }
+            }
+        };
+        // What runs when the handler is dropped may ask already.
+        fate.set_end(end);
+        self.boxes.give(future);
+        Served::Ended(end)
+    }
 }
 
 #[cfg(test)]
@@ -450,6 +528,47 @@ mod tests {
             method.end(slot);
             assert_eq!((method.boxes.0.len(), last(&method)), (FREE_BOXES_MAX, kept), "and gives it back");
         }
+    }
+
+    #[test]
+    fn a_call_that_is_served_in_one_go_has_a_slot_only_if_its_handler_waits() {
+        type Answered = Result<Response<Raw>, Status>;
+        type Handler = Pin<Box<dyn Future<Output = Answered>>>;
+        let make = |parts: Parts<Raw>| -> Handler {
+            match &parts.message.0[..] {
+                b"at once" => Box::pin(ready(Ok(Response::new(parts.message)))),
+                b"later" => Box::pin(std::future::pending()),
+                _ => std::panic::resume_unwind(Box::new("had enough")),
+            }
+        };
+        let mut method = TypedMethod::new(true, false, make);
+        let mut serve = |body: &[u8]| {
+            let (cell, mut answered) = (CallCell::default(), super::Answered::default());
+            let fate = Arc::<CallFate>::default();
+            let to = Destination::Cell { cell: &cell, answered: &mut answered };
+            let mut answer = Answer { to, hooks: None, span: &CallSpan::default(), bytes_max: 100 };
+            let context = CallContext::handled(fate.clone());
+            let arena = &mut Arena::default();
+            let whole = Whole { context, fate: &fate, body: Incoming::Lent(body), arena };
+            let served = method.serve(whole, &mut Context::from_waker(Waker::noop()), &mut answer);
+            let slots = (method.slots.len(), method.free.len());
+            if let Served::Waits(slot) = served {
+                method.end(slot);
+            }
+            (served, slots, fate.end(), answered.status.code())
+        };
+        let (served, slots, end, code) = serve(b"at once");
+        assert!(matches!(served, Served::Ended(CallEnd::Finished)));
+        assert_eq!((slots, end, code), ((0, 0), Some(CallEnd::Finished), Code::Ok));
+        for _ in 0..2 {
+            let (served, slots, end, _) = serve(b"later");
+            assert!(matches!(served, Served::Waits(0)));
+            assert_eq!((slots, end), ((1, 0), None));
+        }
+        let (served, slots, end, code) = serve(b"never");
+        assert!(matches!(served, Served::Ended(CallEnd::Failed)));
+        assert_eq!((slots, end, code), ((1, 1), Some(CallEnd::Failed), Code::Unknown));
+        assert_eq!(method.boxes.0.len(), 1, "one box has served them all");
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub(crate) struct Kind {
     pub(crate) takes_one: bool,
     /// See [`Method::is_intercepted`].
     pub(crate) is_intercepted: bool,
+    /// One message each way: see [`Method::serve`].
+    pub(crate) is_unary: bool,
 }
 
 impl Router {
@@ -260,6 +262,7 @@ impl Router {
                     needs_cell: method.needs_cell(),
                     takes_one: method.takes_one(),
                     is_intercepted: method.is_intercepted(),
+                    is_unary: method.takes_one() && !method.needs_cell(),
                 };
                 self.methods.push(Registered { path, kind, method });
             }

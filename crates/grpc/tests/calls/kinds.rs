@@ -1,6 +1,7 @@
 //! The four kinds of calls, whole and in pieces.
 
-use fulmar_grpc::{CallKey, Code, MetadataMap, Status};
+use fulmar_base::{Env, Input};
+use fulmar_grpc::{Body, CallKey, Code, Event, MetadataMap, Status};
 
 use crate::support::{
     DATA, ECHO, END_STREAM, HEADERS, Happened, OTHER, Pair, RST_STREAM, call_frames, finish, framed,
@@ -228,4 +229,77 @@ fn told(happened: &Happened) -> String {
 
 fn call_index(call: CallKey) -> usize {
     call.index()
+}
+
+/// What has left the client and not arrived.
+fn under_way(pair: &mut Pair) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pair.client.out.move_to(&mut bytes);
+    bytes
+}
+
+/// The call that begins with these bytes, its only message if the server tells it when it is asked, and how many bytes it has read then.
+fn only_message(bytes: &[u8], pair: &mut Pair) -> (CallKey, Option<Vec<u8>>, usize) {
+    let server = &mut pair.server;
+    let mut env = Env::new(server.now, &mut server.pool, &mut server.out);
+    let input = Input::new(bytes);
+    let Ok(Some(Event::Begin { call, .. })) = server.end.next_event(&mut env, &input) else {
+        panic!("a call begins");
+    };
+    let message = server.end.next_only_message(&mut env, &input, call).map(<[u8]>::to_vec);
+    let consumed = input.consumed();
+    while let Ok(Some(event)) = server.end.next_event(&mut env, &input) {
+        match event {
+            Event::Message { call: of, body } => {
+                assert_eq!((of, message.is_none()), (call, true), "told twice");
+                if let Body::Block(block) = body {
+                    env.pool.give(block);
+                }
+            }
+            Event::HalfClosed { call: of } => {
+                assert_eq!((of, message.is_none()), (call, true), "told twice");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(input.consumed(), bytes.len());
+    (call, message, consumed)
+}
+
+#[test]
+fn the_only_message_of_a_call_may_be_asked_for_when_it_has_come_with_the_call() {
+    let mut pair = Pair::new();
+    for (message, is_taken) in [(&b"question"[..], true), (b"", true), (&[7; 20_000], false)] {
+        let call = pair.start_with(ECHO, MetadataMap::EMPTY, None, Some(message), true);
+        let bytes = under_way(&mut pair);
+        let (at_server, taken, consumed) = only_message(&bytes, &mut pair);
+        assert_eq!(taken.as_deref(), is_taken.then_some(message));
+        assert_eq!(consumed == bytes.len(), is_taken);
+        if !is_taken {
+            pair.server.act(|server, env| server.release(env, at_server, message.len()));
+        }
+        assert_eq!(pair.server.pool.held_bytes(), 0, "it counts as taken");
+        reply(&mut pair.server, at_server, b"answer");
+        pair.run();
+        assert_eq!(pair.server.take_log(), [Happened::Finished { call: at_server, outcome: None }]);
+        assert_eq!(pair.client.next(), Happened::Headers { call, metadata: MetadataMap::new() });
+        assert_eq!(pair.client.outcome().code, Code::Ok);
+    }
+    pair.assert_at_rest();
+}
+
+#[test]
+fn what_is_not_one_whole_message_at_the_end_of_a_call_is_told_by_events() {
+    let mut pair = Pair::new();
+    let call = pair.start_with(ECHO, MetadataMap::EMPTY, None, Some(b"first"), false);
+    pair.client.act(|client, env| client.send_message(env, call, b"second")).expect("the call is there");
+    half_close(&mut pair.client, call);
+    let bytes = under_way(&mut pair);
+    let (_, taken, _) = only_message(&bytes, &mut pair);
+    assert_eq!(taken, None, "there are two");
+
+    pair.start_with(ECHO, MetadataMap::EMPTY, None, None, true);
+    let bytes = under_way(&mut pair);
+    let (_, taken, _) = only_message(&bytes, &mut pair);
+    assert_eq!(taken, None, "there is none");
 }

@@ -12,13 +12,50 @@ use crate::Event;
 use crate::frame::{HEAD_BYTES, Head, Kind, flag};
 use crate::known;
 use crate::limits::Budgets;
-use crate::stream::Section;
+use crate::stream::{Section, StreamKey};
 use crate::timers::Timer;
 
 impl Connection {
     /// The event of the next frame, if that is a usual one.
     #[inline(always)]
     pub(super) fn next_usual<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Event<'i>> {
+        let (head, payload) = self.peek_usual(env, input)?;
+        let event = match head.kind {
+            Kind::Data => self.on_usual_data(head, payload)?,
+            Kind::Headers => self.on_usual_headers(env, head, payload)?,
+            _ => return None,
+        };
+        self.take_usual(env, input, head);
+        Some(event)
+    }
+
+    /// The content of the next frame, if that is usual DATA which ends this stream: what [`next_event`](Self::next_event) would tell
+    /// as [`Event::Data`], and does not tell then. Else nothing is done.
+    #[inline]
+    pub fn next_last_data<'i>(
+        &mut self,
+        env: &mut Env<'_>,
+        input: &Input<'i>,
+        stream: StreamKey,
+    ) -> Option<&'i [u8]> {
+        if self.has_events() {
+            return None;
+        }
+        let (head, content) = self.peek_usual(env, input)?;
+        if head.kind != Kind::Data
+            || !head.has(flag::END_STREAM)
+            || self.streams.get(stream)?.id != head.stream_id
+        {
+            return None;
+        }
+        self.on_usual_data(head, content)?;
+        self.take_usual(env, input, head);
+        Some(content)
+    }
+
+    /// The next frame, which stays in the input, if it is there as a whole and what has been before asks for nothing more than it does.
+    #[inline(always)]
+    fn peek_usual<'i>(&self, env: &Env<'_>, input: &Input<'i>) -> Option<(Head, &'i [u8])> {
         let is_settled = self.started
             && self.handshake == Handshake::Done
             && self.header_block.is_none()
@@ -32,16 +69,14 @@ impl Connection {
         if head.length > self.config.frame_bytes_max as usize {
             return None;
         }
-        let payload = remaining.get(HEAD_BYTES..HEAD_BYTES + head.length)?;
-        let event = match head.kind {
-            Kind::Data => self.on_usual_data(head, payload)?,
-            Kind::Headers => self.on_usual_headers(env, head, payload)?,
-            _ => return None,
-        };
+        Some((head, remaining.get(HEAD_BYTES..HEAD_BYTES + head.length)?))
+    }
+
+    #[inline(always)]
+    fn take_usual(&mut self, env: &Env<'_>, input: &Input<'_>, head: Head) {
         input.advance(HEAD_BYTES + head.length);
         self.timers.stop(Timer::Frame);
         self.pulse.last_read = env.now;
-        Some(event)
     }
 
     #[inline(always)]

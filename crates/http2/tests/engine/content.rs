@@ -1,8 +1,8 @@
 //! The ways content is sent, and what becomes of its memory.
 
 use bytes::Bytes;
-use fulmar_base::Output;
-use fulmar_http2::{Config, Plain, Role, Sent};
+use fulmar_base::{Input, Output};
+use fulmar_http2::{Config, ErrorCode, Plain, Role, Sent};
 
 use crate::support::*;
 
@@ -236,4 +236,43 @@ fn usual_frames_do_what_unusual_ones_with_the_same_content_do() {
     let (usual, padded) = (run(false), run(true));
     assert_eq!((&usual.0, &usual.1), (&padded.0, &padded.1));
     assert_eq!(usual.0.len(), 20 + 20 + 10 + 10 + 1);
+}
+
+#[test]
+fn the_last_data_of_a_stream_may_be_asked_for_and_nothing_else_is_taken() {
+    let mut peer = Peer::of_server(Config::default());
+    peer.requests(1, false);
+    peer.requests(3, false);
+    peer.requests(5, false);
+    let key = peer.key(3);
+    for other in [
+        data(3, "more follows"),
+        last_data(1, "of another stream"),
+        raw(0, PADDED | END_STREAM, 5, b"\x01padded\0"),
+        Frame::Ping([7; 8]),
+    ] {
+        let bytes = peer.encode(other);
+        let (taken, consumed) = peer.act(|engine, env| {
+            let input = Input::new(&bytes);
+            (engine.next_last_data(env, &input, key), input.consumed())
+        });
+        assert_eq!((taken, consumed), (None, 0));
+        peer.sends_bytes(&bytes);
+    }
+    assert_eq!(peer.takes_events().len(), 3, "what was not taken is told as ever");
+    peer.takes_frames();
+
+    let bytes = peer.encode(last_data(3, "the last"));
+    peer.act(|engine, env| {
+        let part = Input::new(&bytes[..bytes.len() - 1]);
+        assert_eq!((engine.next_last_data(env, &part, key), part.consumed()), (None, 0));
+        let input = Input::new(&bytes);
+        assert_eq!(engine.next_last_data(env, &input, key), Some(&b"the last"[..]));
+        assert_eq!(input.consumed(), bytes.len());
+        assert_eq!(engine.next_last_data(env, &input, key), None);
+    });
+    peer.expects_silence();
+    // The stream has ended for the client.
+    peer.sends(data(3, "more"));
+    peer.expects(reset(3, ErrorCode::StreamClosed));
 }
