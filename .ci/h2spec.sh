@@ -43,12 +43,13 @@ serve_and_check() {
     : >"$work/log"
     "${CARGO_TARGET_DIR:-target}/release/examples/echo_server" --port 0 "${@:2}" >"$work/log" 2>&1 &
     server=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         address=$(grep -oE -m1 '127\.0\.0\.1:[0-9]+' "$work/log" || true)
         [[ -n $address ]] && break
         kill -0 "$server" 2>/dev/null || fail "echo_server ended at once"
         sleep 0.1
     done
+    [[ -n $address ]] || fail "echo_server did not tell its address within a minute"
     port=${address##*:}
     local flags=()
     [[ ${2:-} == --tls ]] && flags=(--tls --insecure)
@@ -59,12 +60,26 @@ serve_and_check() {
     server=
 }
 
-# h2specd ends with 0 even when cases fail, and takes one port for each case from --from-port on: below the ports that the
-# system gives to clients.
+# h2specd ends with 0 even when cases fail, and takes one port for each case from --from-port on.
 check_client() {
-    timeout 300 "$work/h2specd" --strict --host 127.0.0.1 --port 20000 --from-port 20001 \
+    local first
+    first=$(free_ports $((CLIENT_CASES + 1)))
+    timeout 300 "$work/h2specd" --strict --host 127.0.0.1 --port "$first" --from-port $((first + 1)) \
         --exec "${CARGO_TARGET_DIR:-target}/release/examples/get_client" >"$work/report" 2>&1 || true
     expect_all "h2specd" "$CLIENT_CASES"
+}
+
+# free_ports COUNT: the first of so many ports in a row on which nobody listens, below those that the system gives to clients.
+free_ports() {
+    local first port
+    for first in $(seq 20000 100 29900); do
+        for port in $(seq "$first" $((first + $1 - 1))); do
+            ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || continue 2
+        done
+        echo "$first"
+        return
+    done
+    fail "there are no $1 free ports in a row"
 }
 
 # expect_all NAME CASES: the report's summary says that all cases passed and none was skipped.

@@ -23,6 +23,8 @@ readonly PAIRS=("ours ours" "ours go" "ours java" "go ours" "java ours")
 
 readonly SERVICE_CONFIG='{"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}'
 readonly CASE_SECONDS_MAX=60
+# A server has a minute to start, in steps of a tenth of a second: a virtual machine on a slow one takes its time.
+readonly START_STEPS_MAX=600
 
 readonly built=${CARGO_TARGET_DIR:-target}/release
 readonly cache=$PWD/target/interop
@@ -264,21 +266,9 @@ java_class() {
 
 # --- Mutual TLS ---
 
-# make_certificates: an authority, a server's certificate and a client's, made for this run and gone with it.
+# Made for this run, and gone with it.
 make_certificates() {
-    (
-        cd "$work"
-        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' >server.ext
-        printf 'extendedKeyUsage=clientAuth\n' >client.ext
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
-            -keyout ca.key -out ca.pem
-        local name
-        for name in server client; do
-            openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=the $name" \
-                -keyout "$name.key" -out "$name.csr"
-            openssl x509 -req -in "$name.csr" -CA ca.pem -CAkey ca.key -days 2 -extfile "$name.ext" -out "$name.pem"
-        done
-    ) >"$work/openssl" 2>&1 || { cat "$work/openssl"; fail "no certificates could be made"; }
+    .ci/certificates.sh "$work" >"$work/openssl" 2>&1 || { cat "$work/openssl"; fail "no certificates could be made"; }
 }
 
 # Hello world between servers that ask for a certificate and clients that have one; and clients without one, who must not get in.
@@ -334,7 +324,7 @@ start_server() {
     : >"$work/server"
     "$@" >"$work/server" 2>&1 &
     servers+=($!)
-    for _ in $(seq 200); do
+    for _ in $(seq "$START_STEPS_MAX"); do
         port=$(sed -nE 's/^listening on .*[^0-9]([0-9]+)$/\1/p' "$work/server")
         [[ -z $port ]] || return 0
         kill -0 "${servers[-1]}" 2>/dev/null || break
@@ -349,12 +339,11 @@ start_server() {
 start_server_on_port() {
     for _ in $(seq 10); do
         port=$((20000 + RANDOM % 10000))
-        ! is_listening || continue
         "${@//PORT/$port}" >"$work/server" 2>&1 &
         servers+=($!)
-        for _ in $(seq 200); do
+        for _ in $(seq "$START_STEPS_MAX"); do
             kill -0 "${servers[-1]}" 2>/dev/null || break
-            ! is_listening || return 0
+            ! is_listening "${servers[-1]}" || return 0
             sleep 0.1
         done
         stop_servers
@@ -363,8 +352,13 @@ start_server_on_port() {
     fail "a server did not start: $*"
 }
 
+# is_listening PROCESS: it is this one, and not another program, that listens on the port.
 is_listening() {
-    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null
+    local socket
+    for socket in $(awk -v port="$(printf ':%04X' "$port")" '$4 == "0A" && $2 ~ port "$" { print $10 }' /proc/net/tcp*); do
+        [[ -z $(find "/proc/$1/fd" -lname "socket:\\[$socket\\]" 2>/dev/null) ]] || return 0
+    done
+    return 1
 }
 
 stop_servers() {

@@ -29,7 +29,7 @@ main() {
     post_with_curl # whatever came before, the server still answers
     stop_server
 
-    make_certificate
+    make_certificates
     start_server secure_hello_server --certificate "$work/server.pem" --key "$work/server.key"
     url="https://localhost:${address##*:}/helloworld.Greeter/SayHello"
     curl_flags=(--http2 --cacert "$work/ca.pem")
@@ -47,13 +47,13 @@ start_server() {
     : >"$work/log"
     "${CARGO_TARGET_DIR:-target}/release/examples/$1" --port 0 "${@:2}" >"$work/log" 2>&1 &
     server=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         address=$(grep -oE -m1 '127\.0\.0\.1:[0-9]+' "$work/log" || true)
         [[ -n $address ]] && break
         kill -0 "$server" 2>/dev/null || fail "the server ended at once"
         sleep 0.1
     done
-    [[ -n $address ]] || fail "the server did not tell its address within 10 s"
+    [[ -n $address ]] || fail "the server did not tell its address within a minute"
 }
 
 stop_server() {
@@ -63,22 +63,13 @@ stop_server() {
     server=
 }
 
-# An authority, and a certificate of it for localhost.
-make_certificate() {
-    (
-        cd "$work"
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
-            -keyout ca.key -out ca.pem
-        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost \
-            -keyout server.key -out server.csr
-        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' >server.ext
-        openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -days 2 -extfile server.ext -out server.pem
-    ) >"$work/openssl" 2>&1 || { cat "$work/openssl"; fail "no certificate could be made"; }
+make_certificates() {
+    .ci/certificates.sh "$work" >"$work/openssl" 2>&1 || { cat "$work/openssl"; fail "no certificates could be made"; }
 }
 
 # shake FLAG…: a handshake of openssl's, without anything behind it; what it tells is in $work/openssl.
 shake() {
-    timeout 20 openssl s_client -connect "$address" -servername localhost -CAfile "$work/ca.pem" -verify_return_error \
+    timeout 60 openssl s_client -connect "$address" -servername localhost -CAfile "$work/ca.pem" -verify_return_error \
         "$@" </dev/null >"$work/openssl" 2>&1 || true
 }
 
@@ -101,7 +92,7 @@ shake_hands_with_openssl() {
 }
 
 post_with_curl() {
-    curl --silent --show-error --max-time 10 "${curl_flags[@]}" --dump-header "$work/head" --output "$work/reply" \
+    curl --silent --show-error --max-time 60 "${curl_flags[@]}" --dump-header "$work/head" --output "$work/reply" \
         --header 'content-type: application/grpc' --header 'te: trailers' --data-binary "@$work/request" "$url"
     expect "$work/head" '^HTTP/2 200' "curl: a framed POST is answered with 200"
     expect "$work/head" '^content-type: application/grpc' "curl: the answer is gRPC's"
@@ -113,13 +104,13 @@ post_with_curl() {
 }
 
 get_with_curl() {
-    curl --silent --show-error --max-time 10 "${curl_flags[@]}" --output /dev/null \
+    curl --silent --show-error --max-time 60 "${curl_flags[@]}" --output /dev/null \
         --write-out '%{http_code}\n' "$url" >"$work/code"
     expect "$work/code" '^415$' "curl: a plain GET is answered with 415"
 }
 
 post_with_nghttp() {
-    nghttp --verbose --no-dep --timeout=10 --data="$work/request" \
+    nghttp --verbose --no-dep --timeout=60 --data="$work/request" \
         --header='content-type: application/grpc' --header='te: trailers' "$url" >"$work/nghttp" 2>&1
     expect "$work/nghttp" 'grpc-status: 0' "nghttp: a framed POST gets its gRPC answer"
 }
