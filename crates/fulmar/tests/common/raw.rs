@@ -5,20 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub const DATA: u8 = 0;
-pub const HEADERS: u8 = 1;
-pub const RST_STREAM: u8 = 3;
-pub const SETTINGS: u8 = 4;
-pub const PING: u8 = 6;
-pub const GOAWAY: u8 = 7;
+#[allow(unused_imports, reason = "a vocabulary, of which a test uses what it needs")]
+pub(crate) use wire::{
+    ACK, CANCEL, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, MAX_CONCURRENT_STREAMS, PING,
+    REFUSED_STREAM, RST_STREAM, SETTINGS, frame,
+};
 
-pub const END_STREAM: u8 = 1;
-pub const ACK: u8 = 1;
-pub const END_HEADERS: u8 = 4;
-
-pub const MAX_CONCURRENT_STREAMS: u16 = 3;
-pub const REFUSED_STREAM: u32 = 7;
-pub const CANCEL: u32 = 8;
+#[path = "../field_cases/wire.rs"]
+pub(crate) mod wire;
 
 /// `:status: 200`, `content-type: application/grpc`, by the static table (RFC 7541 appendix A).
 const ANSWER: &[u8] = b"\x88\x0f\x10\x10application/grpc";
@@ -33,15 +27,6 @@ pub struct Frame {
     pub flags: u8,
     pub stream: u32,
     pub payload: Vec<u8>,
-}
-
-/// A frame as it is on the wire.
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
 }
 
 /// One connection that a client has made.

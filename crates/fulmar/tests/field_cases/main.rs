@@ -24,4 +24,5 @@ mod shutdown;
 mod streams;
 mod times;
 mod unix;
-mod wire;
+
+use common::raw::wire;
