@@ -67,8 +67,10 @@ impl DirectAnswer {
         let length = message.encoded_len();
         let encoded = if length >= Output::SHARED_MIN {
             let (head, body) = large_parts(message, length, server.send_message_bytes_max, pool)?;
+            span.link().sent(length);
             Message::Large(if head.is_some() { body } else { body.slice(PREFIX_LEN..) })
         } else {
+            span.link().sent(length);
             if let Err(status) = direct::check_sent(length, server) {
                 self.finish(&status, MetadataMap::EMPTY, configs);
                 return Ok(Code::ResourceExhausted);
@@ -79,32 +81,34 @@ impl DirectAnswer {
         if let Err(status) = direct::answer_metadata(response.metadata(), server, client, &mut self.metadata)
         {
             self.metadata.clear();
-            span.link().sent(length);
             self.finish(&status, MetadataMap::EMPTY, configs);
             return Ok(Code::ResourceExhausted);
         }
         self.has_headers = true;
-        span.link().sent(length);
-        if matches!(encoded, Message::Small) && !self.encode(message, length) {
-            self.status = direct::reset_by_server();
-            return Ok(Code::Internal);
+        let is_whole = !matches!(encoded, Message::Small) || self.encode(message, length);
+        let taken = direct::check_received(length, client);
+        if taken.is_ok() {
+            // One that did not encode to its length has gone out, cut to it, by the time that this is known.
+            self.message = encoded;
         }
-        if let Err(status) = direct::check_received(length, client) {
-            self.status = status;
-            return Ok(Code::Ok);
+        match (taken, is_whole) {
+            (Err(status), _) => self.status = status,
+            (Ok(()), true) => self.finish(&Status::default(), response.trailers(), configs),
+            (Ok(()), false) => self.status = direct::reset_by_server(),
         }
-        self.message = encoded;
-        self.finish(&Status::default(), response.trailers(), configs);
-        Ok(Code::Ok)
+        Ok(if is_whole { Code::Ok } else { Code::Internal })
     }
 
-    /// Whether the message encoded to its length.
+    /// Whether the message encoded to its length, which it has behind this in any case.
     fn encode<Resp: Payload>(&mut self, message: &Resp, length: usize) -> bool {
         self.bytes.clear();
         self.bytes.reserve(HEAD_LEN + length);
         self.bytes.extend_from_slice(&[0; HEAD_LEN]);
         let bytes = &mut self.bytes;
-        caught(HANDLER, || message.encode(bytes)).is_ok() && self.bytes.len() == HEAD_LEN + length
+        let is_encoded = caught(HANDLER, || message.encode(bytes)).is_ok();
+        let is_whole = is_encoded && self.bytes.len() == HEAD_LEN + length;
+        self.bytes.resize(HEAD_LEN + length, 0);
+        is_whole
     }
 
     /// Gives the answer to the caller of the call, together with the memory of its request, and makes ready for the next one.

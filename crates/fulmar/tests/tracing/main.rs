@@ -402,6 +402,49 @@ fn blocking_calls_and_calls_on_one_thread_have_their_spans() {
 }
 
 #[test]
+fn calls_in_process_have_the_same_spans_whether_or_not_they_need_a_connection() {
+    let codes_of = [
+        (Kind::Echo, "0"),
+        (Kind::Fail, "5"),
+        (Kind::Panic, "2"),
+        (Kind::Misencode, "13"),
+        (Kind::SendTooMuch, "8"),
+    ];
+    for (number, (kind, code)) in codes_of.into_iter().enumerate() {
+        let path = [
+            "/demo.Traced/In0",
+            "/demo.Traced/In1",
+            "/demo.Traced/In2",
+            "/demo.Traced/In3",
+            "/demo.Traced/In4",
+        ][number];
+        let server = serve(path, kind);
+        let channel = server.in_process();
+        wait(async {
+            // The first makes the connection, and takes it.
+            for _ in 0..2 {
+                assert_eq!(channel.unary::<Raw, Raw>(path, raw(5)).await.is_ok(), code == "0");
+            }
+        });
+        for side in ["client", "server"] {
+            let spans = recorder().ended(side, path, 2);
+            let [first, second] = [&spans[0], &spans[1]];
+            assert_eq!(first.fields.get("rpc.grpc.status_code"), code, "{side}");
+            for field in [
+                "otel.name",
+                "rpc.grpc.status_code",
+                "otel.status_code",
+                "server.address",
+                "network.peer.address",
+            ] {
+                assert_eq!(second.fields.get(field), first.fields.get(field), "{field} of {side} of {path}");
+            }
+            assert_eq!(recorder().messages(second), recorder().messages(first), "{side} of {path}");
+        }
+    }
+}
+
+#[test]
 fn connections_are_told_of_on_both_sides() {
     let path = "/demo.Traced/Connected";
     let server = serve(path, Kind::Echo);
