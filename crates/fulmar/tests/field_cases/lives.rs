@@ -144,10 +144,10 @@ fn r32_a_client_that_stops_for_good_is_cut_off_with_what_waits_for_it() {
     // The peer reads and writes nothing from here on.
     eventually("the handlers are cancelled and the socket is closed", || {
         let counts = server.handle().counts().unwrap_or_default();
+        assert_eq!(counts.lingering, 0, "nobody is there to say goodbye to");
         seen.slow_cancelled.load(Ordering::SeqCst) == 1
             && seen.big_ended.load(Ordering::SeqCst) == 1
             && counts.connections == 0
-            && counts.lingering == 0
     });
     drop(peer);
 }
