@@ -333,5 +333,13 @@ fn the_timeout_of_a_keepalive_is_that_of_a_socket_that_the_user_has_given_none()
         server.handle().serve(accepted).unwrap();
         let set = socket2::SockRef::from(&same).tcp_user_timeout().unwrap();
         assert_eq!(set, Some(Duration::from_secs(expected)));
+
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let same = ours.try_clone().unwrap();
+        let options = SocketOptions { user_timeout, ..SocketOptions::default() };
+        let settings = Channel::builder("http://greeter").keepalive(keepalive).socket_options(options);
+        let _channel = settings.connected(ours).build().unwrap();
+        let set = socket2::SockRef::from(&same).tcp_user_timeout().unwrap();
+        assert_eq!(set, Some(Duration::from_secs(expected)), "a client's");
     }
 }

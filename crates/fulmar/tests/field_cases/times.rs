@@ -251,3 +251,19 @@ fn whoever_connects_by_hand_does_not_wait_for_the_backoff() {
     channel.connect_now();
     eventually("it is ready", || channel.state() == ConnectivityState::Ready);
 }
+
+#[test]
+fn r33_a_channel_that_has_recovered_forgets_what_went_wrong_before() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let backoff = Backoff { initial: SHORT / 4, max: SHORT, ..Backoff::default() };
+    let channel = Channel::builder(format!("http://{address}")).backoff(backoff).build().unwrap();
+    assert!(within(&channel, LONG).unwrap_err().message().contains("refused"));
+    let serve = || Server::builder().reactors(1).bind(address).unwrap().spawn().unwrap();
+    let server = serve();
+    eventually("it recovers", || channel.state() == ConnectivityState::Ready);
+    server.shutdown(Duration::ZERO).unwrap();
+    eventually("its connection is lost", || channel.state() == ConnectivityState::Idle);
+    let _server = serve();
+    // A call without a service: it has been to the server.
+    assert_eq!(within(&channel, LONG).unwrap_err().code(), Code::Unimplemented);
+}
