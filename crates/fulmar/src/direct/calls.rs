@@ -21,7 +21,7 @@ use crate::handling::Handling;
 use crate::host::{Core, Letter, RoofCommand};
 use crate::metadata_lease::MetadataLease;
 use crate::payload::{Incoming, PREFIX_LEN};
-use crate::server::method::{Answer, Destination};
+use crate::server::method::{Answer, Destination, Served, Whole};
 use crate::server::{Router, ServerShared};
 use crate::trace::{CallSpan, Polling};
 
@@ -63,6 +63,9 @@ struct WaitingCall {
     link: Option<ConnectionKey>,
     timer: Option<TimerKey>,
 }
+
+/// What is left of a call that is over: its caller's cell, and its fate if somebody watches it.
+type Left = (Arc<CallCell>, Option<Arc<CallFate>>);
 
 /// What a caller has left in its cell.
 struct Request {
@@ -138,22 +141,19 @@ impl DirectCalls {
     ) -> Option<PendingCall> {
         let Some(request) = self.take_request(core.now(), spec, &pending) else { return Some(pending) };
         let index = self.free.pop().unwrap_or_else(|| self.add_place());
-        let (call, mut outbound) = self.open(core.now(), spec, request, pending.take());
-        let begun = self.deliver(core.pool(), index, &call, &outbound, &spec.config);
+        let (mut call, context, mut outbound) = self.open(core.now(), spec, request, pending.take());
+        let served = self.serve(core.pool(), index, &call, context, &outbound, &spec.config);
         outbound.clear();
-        let end = match begun {
-            Ok(true) => CallEnd::Finished,
-            Ok(false) if self.poll(core.pool(), index, &call, &spec.config) => CallEnd::Finished,
-            Ok(false) => {
+        match served {
+            Served::Waits(slot) => {
+                call.slot = slot;
                 self.keep(core, index, call, (spec, link), outbound);
-                return None;
             }
-            Err(status) => {
-                self.answer_with(core.pool(), &call, &spec.config, &status);
-                CallEnd::Failed
+            Served::Ended(end) => {
+                let left = self.take_leave(index, call, end);
+                self.give(core.pool(), left, Some(outbound));
             }
-        };
-        self.finish(core, index, call, end, Some(outbound));
+        }
         None
     }
 
@@ -171,7 +171,8 @@ impl DirectCalls {
         }
         let WaitingCall { call, link, timer, .. } = waiting;
         forget(core, link, timer);
-        self.finish(core, index, call, CallEnd::Finished, None);
+        let left = self.end(index, call, CallEnd::Finished);
+        self.give(core.pool(), left, None);
     }
 
     /// The deadline of a call has come.
@@ -244,7 +245,7 @@ impl DirectCalls {
         spec: &ChannelSpec,
         request: Request,
         cell: Arc<CallCell>,
-    ) -> (DirectCall, Outbound) {
+    ) -> (DirectCall, CallContext, Outbound) {
         let Request { method, outbound, deadline, metadata } = request;
         let shared = if metadata.is_none() { Some(self.metadata_of_all(spec)) } else { None };
         let mut router = self.router.borrow_mut();
@@ -262,9 +263,7 @@ impl DirectCalls {
             context.set_metadata(metadata);
         }
         let span = CallSpan::of_handler(context.path(), None::<&str>, now);
-        let slot = router.method(method).begin(context, None);
-        drop(router);
-        (DirectCall { cell, method, slot, fate, deadline, span }, outbound)
+        (DirectCall { cell, method, slot: 0, fate, deadline, span }, context, outbound)
     }
 
     /// The metadata of requests whose users have said nothing.
@@ -283,27 +282,29 @@ impl DirectCalls {
         metadata
     }
 
-    /// Gives the method its message, and starts the handler. Whether the call has ended already: interceptors are asked as soon as it
-    /// has begun.
-    fn deliver(
+    /// Has the method handle a call, as far as it goes without waiting.
+    fn serve(
         &mut self,
         pool: &mut Pool,
         index: usize,
         call: &DirectCall,
+        context: CallContext,
         outbound: &Outbound,
         config: &ChannelConfig,
-    ) -> Result<bool, Status> {
-        if self.router.borrow().kind(call.method).is_intercepted && self.poll(pool, index, call, config) {
-            return Ok(true);
-        }
+    ) -> Served {
         let message = outbound.as_slice().get(PREFIX_LEN..).unwrap_or_default();
         call.span.link().received(message.len());
-        let mut router = self.router.borrow_mut();
-        let (method, arena) = router.method_and_arena(call.method);
-        method.on_message(call.slot, Incoming::Lent(message), false, arena)?;
         let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
-        router.method(call.method).start(call.slot)?;
-        Ok(false)
+        let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
+        let bytes_max = router.send_message_bytes_max();
+        let configs = (&self.server.config, &config.grpc);
+        let to = Destination::Direct { answer: &mut self.answer, configs, pool };
+        let mut answer = Answer { to, hooks: None, span: &call.span, bytes_max };
+        let (method, arena) = router.method_and_arena(call.method);
+        let whole = Whole { context, fate: &call.fate, body: Incoming::Lent(message), arena };
+        let served = method.serve(whole, &mut Context::from_waker(&self.wakers[index].1), &mut answer);
+        polling.end(router.path(call.method));
+        served
     }
 
     /// Whether the handler has answered.
@@ -349,29 +350,9 @@ impl DirectCalls {
         self.waiting[index] = Some(waiting);
     }
 
-    /// Answers a call with a status of the library's own.
-    #[inline(never)]
-    fn answer_with(&mut self, pool: &mut Pool, call: &DirectCall, config: &ChannelConfig, status: &Status) {
-        let mut router = self.router.borrow_mut();
-        let (hooks, bytes_max) =
-            (router.method(call.method).hooks(call.slot), router.send_message_bytes_max());
-        drop(router);
-        let configs = (&self.server.config, &config.grpc);
-        let to = Destination::Direct { answer: &mut self.answer, configs, pool };
-        Answer { to, hooks, span: &call.span, bytes_max }.finish(status, MetadataMap::EMPTY);
-    }
-
-    /// The call has its answer, which goes to its caller once everything else of the call is gone.
-    fn finish(
-        &mut self,
-        core: &mut Core,
-        index: usize,
-        call: DirectCall,
-        end: CallEnd,
-        request: Option<Outbound>,
-    ) {
-        let (cell, watched) = self.end(index, call, end);
-        self.answer.give(core.pool(), cell, request);
+    /// Gives the caller of a call that has left its answer, with the memory of its request.
+    fn give(&mut self, pool: &mut Pool, (cell, watched): Left, request: Option<Outbound>) {
+        self.answer.give(pool, cell, request);
         if let Some(fate) = watched {
             fate.wake();
         }
@@ -400,24 +381,21 @@ impl DirectCalls {
         }
     }
 
-    /// Drops the handler. Handles that the user has put elsewhere see how the call ended. Returns the caller's cell, and the fate if
-    /// somebody watches it.
-    fn end(
-        &mut self,
-        index: usize,
-        call: DirectCall,
-        end: CallEnd,
-    ) -> (Arc<CallCell>, Option<Arc<CallFate>>) {
-        let DirectCall { cell, method, slot, fate, span, .. } = call;
-        let mut router = self.router.borrow_mut();
+    /// Drops the handler. Handles that the user has put elsewhere see how the call ended.
+    fn end(&mut self, index: usize, call: DirectCall, end: CallEnd) -> Left {
         // What runs when the handler is dropped may ask already.
-        fate.set_end(end);
+        call.fate.set_end(end);
         {
-            let _span = span.enter();
-            router.method(method).end(slot);
+            let _span = call.span.enter();
+            self.router.borrow_mut().method(call.method).end(call.slot);
         }
-        let watched = router.give_fate(fate);
-        drop(router);
+        self.take_leave(index, call, end)
+    }
+
+    /// Lets go of everything of a call but of its caller, who may use it again as soon as it hears.
+    fn take_leave(&mut self, index: usize, call: DirectCall, end: CallEnd) -> Left {
+        let DirectCall { cell, fate, span, .. } = call;
+        let watched = self.router.borrow_mut().give_fate(fate);
         span.end(end.code());
         self.free.push(index);
         (cell, watched)
