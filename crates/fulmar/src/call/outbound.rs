@@ -89,6 +89,12 @@ impl Outbound {
         &mut self.bytes
     }
 
+    /// Appends a small message that has its prefix.
+    #[inline]
+    pub(crate) fn append_framed(&mut self, framed: &[u8]) {
+        self.bytes.extend_from_slice(framed);
+    }
+
     /// Appends `message` with its prefix, uncompressed. Returns how many bytes that are.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod intercepted;
 mod parts;
 mod placed;
 mod recycled;
+mod stage;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -130,6 +131,7 @@ impl CallCell {
         Self { state: Mutex::default(), _counted: Some(counted) }
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, CellState> {
         lock(&self.state)
     }
@@ -165,6 +167,9 @@ impl CallCell {
         compress: Compress,
         bytes_max: usize,
     ) -> Poll<Result<(), Status>> {
+        if self.send_staged(message, bytes_max) {
+            return Poll::Ready(Ok(()));
+        }
         let state = self.lock();
         if state.has_room() {
             return Poll::Ready(self.send_locked(state, message, compress, bytes_max));
@@ -225,6 +230,7 @@ impl CallCell {
         let link = state.link.clone();
         let rare = state.rare_sending();
         drop(state);
+        stage::avoid(rare.is_some());
         let mut lent = LentOutbound { cell: self, whole: bytes.mark(), bytes, is_back: false };
         let encoded = match rare {
             None => lent.bytes.encode(message, bytes_max),
@@ -268,6 +274,9 @@ impl CallCell {
         compress: Compress,
         bytes_max: usize,
     ) -> Result<bool, Status> {
+        if self.send_staged(message, bytes_max) {
+            return Ok(true);
+        }
         let room = self.lock().check_room();
         match room {
             Poll::Ready(room) => room.and_then(|()| self.send(message, compress, bytes_max)).map(|()| true),
@@ -360,6 +369,7 @@ impl CallCell {
 
     /// The reader took a message of `bytes` out of `queue`. The connection is told when the peer may be running dry; else the cell
     /// hears of it when the reader comes back to it.
+    #[inline]
     pub(crate) fn taken(&self, queue: &mut Inbound, bytes: usize) {
         queue.taken_bytes += PREFIX_LEN + bytes;
         if queue.taken_bytes >= queue.release_bytes {
@@ -442,8 +452,18 @@ impl CellState {
 
     /// What else messages go through, if they do not leave as they are.
     fn rare_sending(&self) -> Option<(Packing, Option<Arc<CallHooks>>)> {
-        let is_rare = !self.packing.is_plain() || self.hooks.is_some();
-        is_rare.then(|| (self.packing.clone(), self.hooks.clone()))
+        (!self.is_plain()).then(|| (self.packing.clone(), self.hooks.clone()))
+    }
+
+    /// Whether messages leave as they are.
+    const fn is_plain(&self) -> bool {
+        self.packing.is_plain() && self.hooks.is_none()
+    }
+
+    /// Whom to wake, without the lock, for there is something to do for the call: once until the connection has looked.
+    #[inline]
+    fn knock(&mut self) -> Option<Waker> {
+        if std::mem::replace(&mut self.knocked, true) { None } else { self.door.clone() }
     }
 
     /// What a reader gets without waiting. `queue`, emptied by its reader, changes places with the messages, so that its memory
@@ -555,11 +575,7 @@ impl Drop for LentOutbound<'_> {
 
 /// Tells the connection that there is something to do for the call, once until it has looked. Gives up the lock first.
 fn knock(mut state: MutexGuard<'_, CellState>) {
-    if state.knocked {
-        return;
-    }
-    state.knocked = true;
-    let door = state.door.clone();
+    let door = state.knock();
     drop(state);
     if let Some(door) = door {
         crate::wake(door);

@@ -32,7 +32,7 @@ impl CallCell {
     pub(crate) fn return_order(self: Arc<Self>, order: Box<Order>) {
         let mut state = self.lock();
         state.order = Some(order);
-        let door = if std::mem::replace(&mut state.knocked, true) { None } else { state.door.clone() };
+        let door = state.knock();
         drop(state);
         drop(self);
         if let Some(door) = door {
