@@ -41,6 +41,7 @@ impl Packing {
     }
 
     /// Whether messages are not compressed at all.
+    #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.press.is_none() || self.choice.is_none()
     }

@@ -111,8 +111,8 @@ pub(crate) fn encode_framed<P: Payload>(
     let prefix = check_length(length, bytes_max)?;
     let start = out.len();
     out.reserve(PREFIX_LEN + length);
-    out.push(0);
-    out.extend_from_slice(&prefix.to_be_bytes());
+    let [a, b, c, d] = prefix.to_be_bytes();
+    out.extend_from_slice(&[0, a, b, c, d]);
     message.encode(out);
     let encoded = out.len().saturating_sub(start + PREFIX_LEN);
     // A wrong prefix would make nonsense of everything behind it.
@@ -124,24 +124,34 @@ pub(crate) fn encode_framed<P: Payload>(
 ///
 /// # Errors
 /// `INTERNAL` if it has not.
+#[inline]
 pub(crate) fn check_encoded(encoded: usize, length: usize) -> Result<(), Status> {
-    if encoded == length {
-        return Ok(());
-    }
-    Err(Status::internal(format!("the message encoded to {encoded} bytes, and had announced {length}")))
+    if encoded == length { Ok(()) } else { Err(misencoded(encoded, length)) }
+}
+
+#[cold]
+fn misencoded(encoded: usize, length: usize) -> Status {
+    Status::internal(format!("the message encoded to {encoded} bytes, and had announced {length}"))
 }
 
 /// What a prefix says of a message of `length` bytes.
 ///
 /// # Errors
 /// `RESOURCE_EXHAUSTED` when that is more than `bytes_max` or than the prefix can say.
+#[inline]
 pub(crate) fn check_length(length: usize, bytes_max: usize) -> Result<u32, Status> {
-    u32::try_from(length).ok().filter(|_| length <= bytes_max).ok_or_else(|| {
-        Status::resource_exhausted(format!(
-            "the message to send has {length} bytes, the limit is {}",
-            bytes_max.min(u32::MAX as usize)
-        ))
-    })
+    match u32::try_from(length) {
+        Ok(prefix) if length <= bytes_max => Ok(prefix),
+        _ => Err(too_long(length, bytes_max)),
+    }
+}
+
+#[cold]
+fn too_long(length: usize, bytes_max: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "the message to send has {length} bytes, the limit is {}",
+        bytes_max.min(u32::MAX as usize)
+    ))
 }
 
 /// One whole message that has arrived, without its prefix.

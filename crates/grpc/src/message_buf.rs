@@ -16,6 +16,7 @@ pub struct MessageBuf<'m> {
 
 impl<'m> MessageBuf<'m> {
     /// Reads `message`, and carves its `bytes` fields out of `arena`.
+    #[inline]
     pub fn new(message: &'m [u8], arena: &'m mut Arena) -> Self {
         arena.rewind();
         Self { bytes: message, shared: None, arena }
@@ -31,18 +32,22 @@ impl<'m> MessageBuf<'m> {
 }
 
 impl Buf for MessageBuf<'_> {
+    #[inline]
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
+    #[inline]
     fn chunk(&self) -> &[u8] {
         self.bytes
     }
 
+    #[inline]
     fn advance(&mut self, count: usize) {
         self.bytes = &self.bytes[count..];
     }
 
+    #[inline]
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         let (field, rest) = self.bytes.split_at(len);
         self.bytes = rest;

@@ -25,6 +25,7 @@ impl From<Arc<CallCell>> for HeldCell {
 impl Deref for HeldCell {
     type Target = Arc<CallCell>;
 
+    #[inline]
     fn deref(&self) -> &Arc<CallCell> {
         self.0.as_ref().expect("a handle's cell is taken only while the handle is dropped")
     }
