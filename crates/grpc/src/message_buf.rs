@@ -74,6 +74,13 @@ impl Buf for MessageBuf<'_> {
 /// An arena has no memory until something is carved out of it. It serves one thread; what was carved may go anywhere.
 #[derive(Debug, Default)]
 pub struct Arena {
+    /// None before the first of them: most calls have messages without such fields, and an arena at either end.
+    memory: Option<Box<Chunks>>,
+}
+
+/// Memory for fields.
+#[derive(Debug, Default)]
+struct Chunks {
     /// The chunk in use is the last one. Of each only the rest is here: what was carved has been split off.
     chunks: Vec<BytesMut>,
     /// None before the first of them: most arenas never carve any.
@@ -116,12 +123,12 @@ impl Arena {
 
     /// An arena without memory.
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), large: None }
+        Self { memory: None }
     }
 
     /// Whether nothing was carved out of it yet.
     pub const fn is_new(&self) -> bool {
-        self.chunks.is_empty() && self.large.is_none()
+        self.memory.is_none()
     }
 
     /// A copy of `bytes` in memory of this arena.
@@ -129,7 +136,38 @@ impl Arena {
         if bytes.is_empty() {
             return Bytes::new();
         }
-        if bytes.len() >= Self::LARGE_BYTES {
+        self.memory.get_or_insert_default().carve(bytes)
+    }
+
+    /// Gives all memory back that no field is held in any more, and forgets the rest: it is freed with its fields.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Bytes of memory this arena holds on to.
+    pub fn retained_bytes(&self) -> usize {
+        let Some(memory) = &self.memory else { return 0 };
+        let large = memory.large.as_ref().map_or(0, |large| large.retained_bytes);
+        memory.chunks.len() * Self::CHUNK_BYTES + large
+    }
+
+    /// Starts the chunk in use over, if nothing carved out of it lives: the same, warm, memory for each few messages.
+    #[inline]
+    fn rewind(&mut self) {
+        if let Some(memory) = &mut self.memory
+            && let Some(chunk) = memory.chunks.last_mut()
+            && chunk.capacity() <= Self::CHUNK_BYTES - Self::WARM_BYTES
+        {
+            // Without room for all of it, the chunk stays as it is.
+            let _ = chunk.try_reclaim(Self::CHUNK_BYTES);
+        }
+    }
+}
+
+impl Chunks {
+    #[inline]
+    fn carve(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.len() >= Arena::LARGE_BYTES {
             return self.carve_large(bytes);
         }
         match self.chunk_with_room(bytes.len()) {
@@ -141,39 +179,17 @@ impl Arena {
         }
     }
 
-    /// Gives all memory back that no field is held in any more, and forgets the rest: it is freed with its fields.
-    pub fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Bytes of memory this arena holds on to.
-    pub fn retained_bytes(&self) -> usize {
-        let large = self.large.as_ref().map_or(0, |large| large.retained_bytes);
-        self.chunks.len() * Self::CHUNK_BYTES + large
-    }
-
-    /// Starts the chunk in use over, if nothing carved out of it lives: the same, warm, memory for each few messages.
-    #[inline]
-    fn rewind(&mut self) {
-        if let Some(chunk) = self.chunks.last_mut()
-            && chunk.capacity() <= Self::CHUNK_BYTES - Self::WARM_BYTES
-        {
-            // Without room for all of it, the chunk stays as it is.
-            let _ = chunk.try_reclaim(Self::CHUNK_BYTES);
-        }
-    }
-
     /// The chunk in use if it has room for so many bytes, or else another that has become free, or a new one.
     fn chunk_with_room(&mut self, bytes: usize) -> Option<&mut BytesMut> {
         let has_room = self.chunks.last_mut().is_some_and(|chunk| chunk.try_reclaim(bytes));
         if !has_room {
-            match self.chunks.iter_mut().position(|chunk| chunk.try_reclaim(Self::CHUNK_BYTES)) {
+            match self.chunks.iter_mut().position(|chunk| chunk.try_reclaim(Arena::CHUNK_BYTES)) {
                 Some(free) => {
                     let last = self.chunks.len() - 1;
                     self.chunks.swap(free, last);
                 }
-                None if self.chunks.len() < Self::CHUNKS_MAX => {
-                    self.chunks.push(BytesMut::with_capacity(Self::CHUNK_BYTES));
+                None if self.chunks.len() < Arena::CHUNKS_MAX => {
+                    self.chunks.push(BytesMut::with_capacity(Arena::CHUNK_BYTES));
                 }
                 None => return None,
             }

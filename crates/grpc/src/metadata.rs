@@ -37,12 +37,22 @@ pub use value::Value;
 /// ```
 #[derive(Default)]
 pub struct MetadataMap {
+    /// None until something is put in. Most calls have no metadata, and maps for it in several places.
+    fields: Option<Box<Fields>>,
+}
+
+/// What is in a map.
+#[derive(Default)]
+struct Fields {
     /// Name and value of each entry, in the order of `entries`, without gaps.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     /// What splitting received values has cost: see [`MetadataMap::SPLIT_BYTES_MAX`].
     split_bytes: usize,
 }
+
+/// What is in a map that nothing was put in.
+static NO_FIELDS: Fields = Fields { bytes: Vec::new(), entries: Vec::new(), split_bytes: 0 };
 
 /// What a field costs in a header list besides its text (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD_BYTES: usize = 32;
@@ -72,48 +82,58 @@ impl MetadataMap {
 
     /// No metadata and no memory.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), entries: Vec::new(), split_bytes: 0 }
+        Self { fields: None }
     }
 
     /// No metadata, and memory for so many values with so many bytes of names and values.
     pub fn with_capacity(values: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), entries: Vec::with_capacity(values), split_bytes: 0 }
+        let (bytes, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(values));
+        Self { fields: Some(Box::new(Fields { bytes, entries, split_bytes: 0 })) }
     }
 
     /// How many values there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.fields().entries.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.fields().entries.is_empty()
     }
 
     /// Drops all values and keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.entries.clear();
-        self.split_bytes = 0;
+        if let Some(fields) = &mut self.fields {
+            fields.bytes.clear();
+            fields.entries.clear();
+            fields.split_bytes = 0;
+        }
     }
 
     /// Makes a copy of another map of this one, in the memory that it has.
     pub fn copy_from(&mut self, other: &Self) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&other.bytes);
-        self.entries.clear();
-        self.entries.extend_from_slice(&other.entries);
-        self.split_bytes = other.split_bytes;
+        self.clear();
+        if let Some(other) = &other.fields {
+            let fields = self.fields_mut();
+            fields.bytes.extend_from_slice(&other.bytes);
+            fields.entries.extend_from_slice(&other.entries);
+            fields.split_bytes = other.split_bytes;
+        }
     }
 
     /// The size of the list as HTTP counts it: names, values and 32 for each field (RFC 9113 §6.5.2).
     pub fn list_bytes(&self) -> usize {
-        self.bytes.len() + FIELD_OVERHEAD_BYTES * self.entries.len()
+        self.fields().bytes.len() + FIELD_OVERHEAD_BYTES * self.len()
     }
 
     /// The memory it holds, used or not, in bytes.
     pub const fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+        match &self.fields {
+            None => 0,
+            Some(fields) => {
+                size_of::<Fields>() + fields.bytes.capacity() + fields.entries.capacity() * size_of::<Entry>()
+            }
+        }
     }
 }
 
@@ -126,7 +146,7 @@ impl MetadataMap {
         list_bytes
             .saturating_add(Self::SPLIT_BYTES_MAX)
             .saturating_mul(2)
-            .saturating_add(4 * size_of::<Entry>())
+            .saturating_add(4 * size_of::<Entry>() + size_of::<Fields>())
     }
 }
 
@@ -157,18 +177,22 @@ impl MetadataMap {
 
     /// The first value of this name, whatever its kind.
     pub fn get_value(&self, name: &str) -> Option<Value<'_>> {
-        let entry = self.entries.iter().find(|entry| self.is_named(entry, name))?;
-        Some(self.value(entry))
+        let fields = self.fields();
+        let entry = fields.entries.iter().find(|entry| fields.is_named(entry, name))?;
+        Some(fields.value(entry))
     }
 
     /// All values of this name, whatever their kind, in order.
     pub fn get_all_values<'m>(&'m self, name: &'m str) -> impl Iterator<Item = Value<'m>> + Clone {
-        self.entries.iter().filter(move |entry| self.is_named(entry, name)).map(|entry| self.value(entry))
+        let fields = self.fields();
+        let named = fields.entries.iter().filter(move |entry| fields.is_named(entry, name));
+        named.map(|entry| fields.value(entry))
     }
 
     /// Whether there is a value of this name.
     pub fn contains_key(&self, name: &str) -> bool {
-        self.entries.iter().any(|entry| self.is_named(entry, name))
+        let fields = self.fields();
+        fields.entries.iter().any(|entry| fields.is_named(entry, name))
     }
 
     /// The names, each once, in the order they first appear.
@@ -183,13 +207,18 @@ impl MetadataMap {
 
     /// All names and values, in the order they were added.
     pub fn iter(&self) -> Iter<'_> {
-        Iter { map: self, entries: self.entries.iter() }
+        let fields = self.fields();
+        Iter { fields, entries: fields.entries.iter() }
     }
 
     /// All fields as they go over the wire, in order: name, value (binary ones in base64 without padding), and whether
     /// the value is sensitive.
     pub fn raw_iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8], bool)> + Clone {
-        self.entries.iter().map(|entry| (self.name_bytes(entry), self.value_bytes(entry), entry.sensitive))
+        let fields = self.fields();
+        fields
+            .entries
+            .iter()
+            .map(|entry| (fields.name_bytes(entry), fields.value_bytes(entry), entry.sensitive))
     }
 }
 
@@ -284,12 +313,14 @@ impl MetadataMap {
     ///
     /// What would make this map larger than [`BYTES_MAX`](Self::BYTES_MAX) is left out.
     pub fn extend_from(&mut self, other: &Self) {
+        let Some(other) = &other.fields else { return };
+        let fields = self.fields_mut();
         for entry in &other.entries {
-            if self.has_room(entry.name_len as usize + entry.value_len as usize) {
-                let start = self.bytes.len() as u32;
-                self.bytes.extend_from_slice(other.name_bytes(entry));
-                self.bytes.extend_from_slice(other.value_bytes(entry));
-                self.entries.push(Entry { start, ..*entry });
+            if fields.has_room(entry.name_len as usize + entry.value_len as usize) {
+                let start = fields.bytes.len() as u32;
+                fields.bytes.extend_from_slice(other.name_bytes(entry));
+                fields.bytes.extend_from_slice(other.value_bytes(entry));
+                fields.entries.push(Entry { start, ..*entry });
             }
         }
     }
@@ -320,21 +351,22 @@ impl MetadataMap {
         }
         let commas = value.iter().filter(|&&byte| byte == b',').count();
         let split_bytes =
-            self.split_bytes.saturating_add(commas.saturating_mul(name.len() + size_of::<Entry>()));
+            self.fields().split_bytes.saturating_add(commas.saturating_mul(name.len() + size_of::<Entry>()));
         if split_bytes > Self::SPLIT_BYTES_MAX {
             return Err(MetadataError::Full);
         }
-        let (entries, bytes) = (self.entries.len(), self.bytes.len());
+        let (entries, bytes) = (self.len(), self.fields().bytes.len());
         let result = value.split(|&byte| byte == b',').try_for_each(|part| {
             let part = trimmed(part);
             base64::validate(part).map_err(MetadataError::Base64)?;
             self.push(name, base64::without_padding(part).map_err(MetadataError::Base64)?, sensitive)
         });
+        let fields = self.fields_mut();
         if result.is_err() {
-            self.entries.truncate(entries);
-            self.bytes.truncate(bytes);
+            fields.entries.truncate(entries);
+            fields.bytes.truncate(bytes);
         } else {
-            self.split_bytes = split_bytes;
+            fields.split_bytes = split_bytes;
         }
         result
     }
@@ -362,6 +394,16 @@ enum Place {
 
 /// The ground floor.
 impl MetadataMap {
+    #[inline]
+    fn fields(&self) -> &Fields {
+        self.fields.as_deref().unwrap_or(&NO_FIELDS)
+    }
+
+    #[inline]
+    fn fields_mut(&mut self) -> &mut Fields {
+        self.fields.get_or_insert_default()
+    }
+
     fn put(
         &mut self,
         name: &str,
@@ -382,7 +424,7 @@ impl MetadataMap {
         if let Form::Text(text) = form {
             value::check(name, text)?;
         }
-        let before = self.entries.len();
+        let before = self.len();
         match form {
             Form::Text(text) => self.push(name.as_bytes(), trimmed(text.as_bytes()), sensitive),
             Form::Received(wire) | Form::Base64(wire) => self.push(name.as_bytes(), wire, sensitive),
@@ -411,45 +453,49 @@ impl MetadataMap {
         sensitive: bool,
         write_value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), MetadataError> {
-        if !self.has_room(name.len().saturating_add(value_len)) {
+        let fields = self.fields_mut();
+        if !fields.has_room(name.len().saturating_add(value_len)) {
             return Err(MetadataError::Full);
         }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(name);
-        self.bytes[start..].make_ascii_lowercase();
-        write_value(&mut self.bytes);
+        let start = fields.bytes.len();
+        fields.bytes.extend_from_slice(name);
+        fields.bytes[start..].make_ascii_lowercase();
+        write_value(&mut fields.bytes);
         // `BYTES_MAX` keeps all of these far below 2^32.
         let (start, name_len, value_len) = (start as u32, name.len() as u32, value_len as u32);
-        self.entries.push(Entry { start, name_len, value_len, sensitive });
+        fields.entries.push(Entry { start, name_len, value_len, sensitive });
         Ok(())
-    }
-
-    fn has_room(&self, more: usize) -> bool {
-        more <= Self::BYTES_MAX - self.bytes.len()
     }
 
     /// Drops those of the first `count` entries that have this name, closes the gaps, and tells how many they were.
     fn remove_first(&mut self, name: &str, count: usize) -> usize {
-        let before = self.entries.len();
+        let before = self.len();
         let mut index = 0;
         let mut unseen = count.min(before);
         while unseen > 0 {
             unseen -= 1;
-            if self.is_named(&self.entries[index], name) {
+            if self.fields().is_named(&self.fields().entries[index], name) {
                 self.remove_at(index);
             } else {
                 index += 1;
             }
         }
-        before - self.entries.len()
+        before - self.len()
     }
 
     fn remove_at(&mut self, index: usize) {
-        let entry = self.entries.remove(index);
-        self.bytes.drain(entry.range());
-        for later in &mut self.entries[index..] {
+        let fields = self.fields_mut();
+        let entry = fields.entries.remove(index);
+        fields.bytes.drain(entry.range());
+        for later in &mut fields.entries[index..] {
             later.start -= entry.name_len + entry.value_len;
         }
+    }
+}
+
+impl Fields {
+    fn has_room(&self, more: usize) -> bool {
+        more <= MetadataMap::BYTES_MAX - self.bytes.len()
     }
 
     fn is_named(&self, entry: &Entry, name: &str) -> bool {
@@ -488,7 +534,7 @@ fn trimmed(value: &[u8]) -> &[u8] {
 /// The names and values of a [`MetadataMap`], in the order they were added.
 #[derive(Clone)]
 pub struct Iter<'m> {
-    map: &'m MetadataMap,
+    fields: &'m Fields,
     entries: std::slice::Iter<'m, Entry>,
 }
 
@@ -498,8 +544,8 @@ impl<'m> Iterator for Iter<'m> {
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.entries.next()?;
         // Field names are ASCII on every way in; one that is not, which only a careless engine could add, reads as empty.
-        let name = std::str::from_utf8(self.map.name_bytes(entry)).unwrap_or_default();
-        Some((name, self.map.value(entry)))
+        let name = std::str::from_utf8(self.fields.name_bytes(entry)).unwrap_or_default();
+        Some((name, self.fields.value(entry)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -520,14 +566,15 @@ impl<'m> IntoIterator for &'m MetadataMap {
 
 impl Clone for MetadataMap {
     fn clone(&self) -> Self {
-        Self { bytes: self.bytes.clone(), entries: self.entries.clone(), split_bytes: self.split_bytes }
+        let Some(fields) = &self.fields else { return Self::new() };
+        let mut clone = Self::with_capacity(fields.entries.len(), fields.bytes.len());
+        clone.copy_from(self);
+        clone
     }
 
     /// Copies into the memory that is there.
     fn clone_from(&mut self, source: &Self) {
-        self.bytes.clone_from(&source.bytes);
-        self.entries.clone_from(&source.entries);
-        self.split_bytes = source.split_bytes;
+        self.copy_from(source);
     }
 }
 
@@ -535,7 +582,7 @@ impl Clone for MetadataMap {
 impl PartialEq for MetadataMap {
     fn eq(&self, other: &Self) -> bool {
         let fields = |map| Self::raw_iter(map).map(|(name, value, _)| (name, value));
-        self.bytes == other.bytes && fields(self).eq(fields(other))
+        self.fields().bytes == other.fields().bytes && fields(self).eq(fields(other))
     }
 }
 

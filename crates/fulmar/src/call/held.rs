@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::CallCell;
 
 /// A cell that its handle gives away when it is dropped, so that the cell serves another call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HeldCell(Option<Arc<CallCell>>);
 
 impl HeldCell {

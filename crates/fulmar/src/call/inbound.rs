@@ -37,10 +37,8 @@ pub(crate) struct Inbound {
     /// Small messages with their heads, one behind the other, and heads of large ones; those before `read` have been taken.
     bytes: Vec<u8>,
     read: usize,
-    /// The large messages.
-    blocks: VecDeque<Large>,
-    /// Blocks whose messages were taken: the connection gives them back to its pool.
-    used: Vec<Block>,
+    /// None until a large message comes.
+    large: Option<Box<LargeMessages>>,
     /// What `bytes` fields are decoded into. One that is in use stays with the reader.
     arena: Arena,
     /// Bytes of messages taken, prefixes included, that the cell has not heard of …
@@ -55,11 +53,28 @@ pub(crate) struct Inbound {
     spacious: u8,
 }
 
+/// Messages that have memory of their own.
+#[derive(Debug, Default)]
+struct LargeMessages {
+    blocks: VecDeque<Large>,
+    /// Blocks whose messages were taken: the connection gives them back to its pool.
+    used: Vec<Block>,
+}
+
 /// A message with memory of its own.
 #[derive(Debug)]
 enum Large {
     Block(Block),
     Shared(Bytes),
+}
+
+impl LargeMessages {
+    fn memory_bytes(&self) -> usize {
+        let waiting: usize = self.blocks.iter().map(Large::memory_bytes).sum();
+        let used: usize = self.used.iter().map(Block::capacity).sum();
+        let places = self.blocks.capacity() * size_of::<Large>() + self.used.capacity() * size_of::<Block>();
+        size_of::<Self>() + waiting + used + places
+    }
 }
 
 impl Large {
@@ -84,11 +99,11 @@ impl Inbound {
                 // The reader may keep it for as long as it likes, and may be on another thread.
                 pool.hand_out(&mut block);
                 self.bytes.extend_from_slice(&(IN_A_BLOCK | mark).to_ne_bytes());
-                self.blocks.push_back(Large::Block(block));
+                self.large.get_or_insert_default().blocks.push_back(Large::Block(block));
             }
             Body::Shared(bytes) => {
                 self.bytes.extend_from_slice(&(IN_A_BLOCK | mark).to_ne_bytes());
-                self.blocks.push_back(Large::Shared(bytes));
+                self.large.get_or_insert_default().blocks.push_back(Large::Shared(bytes));
             }
             Body::Block(block) => {
                 self.push_copied(&block, mark);
@@ -129,11 +144,12 @@ impl Inbound {
         self.last_was_compressed = head & WAS_COMPRESSED != 0;
         self.read += HEAD_LEN;
         let taken = if length == IN_A_BLOCK {
-            match self.blocks.pop_front()? {
+            let large = self.large.as_mut()?;
+            match large.blocks.pop_front()? {
                 Large::Shared(bytes) => (read(Incoming::Shared(&bytes), &mut self.arena), bytes.len()),
                 Large::Block(block) => {
-                    self.used.push(block);
-                    let block = self.used.last().map_or(&[][..], |block| block);
+                    large.used.push(block);
+                    let block = large.used.last().map_or(&[][..], |block| block);
                     (read(Incoming::Lent(block), &mut self.arena), block.len())
                 }
             }
@@ -179,20 +195,40 @@ impl Inbound {
         std::mem::swap(&mut self.bytes, &mut queue.bytes);
         std::mem::swap(&mut self.read, &mut queue.read);
         std::mem::swap(&mut self.spacious, &mut queue.spacious);
-        if !self.blocks.is_empty() {
-            std::mem::swap(&mut self.blocks, &mut queue.blocks);
-        }
-        if !queue.used.is_empty() {
-            self.used.append(&mut queue.used);
+        if self.large.is_some() || queue.large.is_some() {
+            self.hand_large_over(queue);
         }
         if queue.arena.is_new() {
             std::mem::swap(&mut self.arena, &mut queue.arena);
         }
     }
 
+    #[cold]
+    fn hand_large_over(&mut self, queue: &mut Self) {
+        if self.large.as_ref().is_some_and(|large| !large.blocks.is_empty()) {
+            std::mem::swap(&mut self.large, &mut queue.large);
+            // Blocks that either was done with stay on the connection's side.
+            if let Some(large) = &mut queue.large
+                && !large.used.is_empty()
+            {
+                self.large.get_or_insert_default().used.append(&mut large.used);
+            }
+        } else {
+            self.adopt_used_blocks(queue);
+        }
+    }
+
+    fn adopt_used_blocks(&mut self, queue: &mut Self) {
+        if let Some(large) = &mut queue.large
+            && !large.used.is_empty()
+        {
+            self.large.get_or_insert_default().used.append(&mut large.used);
+        }
+    }
+
     /// Takes over what a reader that leaves is done with.
     pub(crate) fn adopt_used(&mut self, queue: &mut Self) {
-        self.used.append(&mut queue.used);
+        self.adopt_used_blocks(queue);
         if !queue.arena.is_new() {
             self.arena = std::mem::take(&mut queue.arena);
         }
@@ -200,7 +236,8 @@ impl Inbound {
 
     /// Gives the blocks of taken messages back.
     pub(crate) fn give_used(&mut self, pool: &mut Pool) {
-        while let Some(block) = self.used.pop() {
+        let Some(large) = &mut self.large else { return };
+        while let Some(block) = large.used.pop() {
             pool.give(block);
         }
     }
@@ -216,28 +253,16 @@ impl Inbound {
         self.last_was_compressed = false;
         self.is_shown = false;
         (self.taken_bytes, self.release_bytes) = (0, 0);
-        if self.has_had_blocks() {
-            self.blocks.shrink_to(KEPT_BLOCKS_MAX);
-            self.used.shrink_to(KEPT_BLOCKS_MAX);
+        if let Some(large) = &mut self.large {
+            large.blocks.shrink_to(KEPT_BLOCKS_MAX);
+            large.used.shrink_to(KEPT_BLOCKS_MAX);
         }
-    }
-
-    /// Whether there is memory for blocks: most calls have small messages only.
-    fn has_had_blocks(&self) -> bool {
-        self.blocks.capacity() > 0 || self.used.capacity() > 0
     }
 
     /// How much memory the queue holds on to, blocks that wait to be given back included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let of_messages = self.bytes.capacity() + self.arena.retained_bytes();
-        if self.has_had_blocks() { of_messages + self.blocks_memory_bytes() } else { of_messages }
-    }
-
-    fn blocks_memory_bytes(&self) -> usize {
-        let waiting: usize = self.blocks.iter().map(Large::memory_bytes).sum();
-        let used: usize = self.used.iter().map(Block::capacity).sum();
-        let places = self.blocks.capacity() * size_of::<Large>() + self.used.capacity() * size_of::<Block>();
-        places + waiting + used
+        let large = self.large.as_ref().map_or(0, |large| large.memory_bytes());
+        self.bytes.capacity() + large + self.arena.retained_bytes()
     }
 
     /// Keeps the memory of large bursts while they come now and then.
@@ -256,6 +281,10 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn used(inbound: &Inbound) -> usize {
+        inbound.large.as_ref().map_or(0, |large| large.used.len())
+    }
 
     fn copied(message: Incoming<'_>, _: &mut Arena) -> Vec<u8> {
         message.to_vec()
@@ -284,13 +313,9 @@ mod tests {
         assert!(inbound.last_was_compressed());
         assert_eq!(inbound.take(copied), Some((b"last".to_vec(), 4)));
         assert_eq!(inbound.take(length), None);
-        assert_eq!(
-            (pool.outstanding(), inbound.used.len()),
-            (0, 1),
-            "the large block waits to be given back"
-        );
+        assert_eq!((pool.outstanding(), used(&inbound)), (0, 1), "the large block waits to be given back");
         inbound.give_used(&mut pool);
-        assert_eq!((pool.outstanding(), inbound.used.len()), (0, 0));
+        assert_eq!((pool.outstanding(), used(&inbound)), (0, 0));
     }
 
     #[test]
@@ -360,7 +385,8 @@ mod tests {
         inbound.bytes.reserve(2 * KEPT_BYTES_MAX);
         inbound.give_used(&mut pool);
         inbound.reset();
-        assert!(inbound.blocks.capacity() <= KEPT_BLOCKS_MAX && inbound.used.capacity() <= KEPT_BLOCKS_MAX);
+        let large = inbound.large.as_ref().unwrap();
+        assert!(large.blocks.capacity() <= KEPT_BLOCKS_MAX && large.used.capacity() <= KEPT_BLOCKS_MAX);
         assert!(inbound.bytes.capacity() <= KEPT_BYTES_MAX);
     }
 }

@@ -5,6 +5,7 @@ mod fate;
 mod held;
 mod inbound;
 mod outbound;
+mod reading;
 mod replies;
 mod requests;
 mod shelf;

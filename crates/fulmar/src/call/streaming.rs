@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use fulmar_grpc::{MetadataMap, Status};
 
 use super::cell::{Arrived, Guess};
-use super::{CallCell, HeldCell, Inbound, Side};
+use super::reading::HeldReading;
+use super::{CallCell, Inbound, Side};
 use crate::client::Channel;
 use crate::payload::{Payload, decode};
 
@@ -20,12 +21,8 @@ use crate::payload::{Payload, decode};
 ///
 /// Dropping a client's stream before its end cancels the call; a handler that drops its stream ignores what still arrives.
 pub struct Streaming<T> {
-    cell: HeldCell,
-    queue: Inbound,
-    trailers: MetadataMap,
-    ended: bool,
-    /// Client: keeps the channel, and so its reactor, alive.
-    channel: Option<Channel>,
+    /// Behind a pointer: handlers' futures keep a stream in several places.
+    reading: HeldReading,
     message: PhantomData<fn() -> T>,
 }
 
@@ -55,7 +52,7 @@ impl<T: Payload> Streaming<T> {
     /// # Errors
     /// As [`message`](Self::message).
     pub async fn message_into(&mut self, message: &mut T) -> Result<bool, Status> {
-        if self.queue.is_empty() && !self.fill().await? {
+        if self.reading.queue.is_empty() && !self.fill().await? {
             return Ok(false);
         }
         self.decode_next(message)
@@ -72,11 +69,12 @@ impl<T: Payload> Streaming<T> {
 
     /// Fills the queue. False is the end.
     async fn fill(&mut self) -> Result<bool, Status> {
-        if self.ended {
+        if self.reading.ended {
             return Ok(false);
         }
         let mut guess = Guess::Pending;
-        let arrived = poll_fn(|cx| self.cell.poll_inbound(cx, guess.next(), &mut self.queue)).await;
+        let reading = &mut *self.reading;
+        let arrived = poll_fn(|cx| reading.cell.poll_inbound(cx, guess.next(), &mut reading.queue)).await;
         self.filled(arrived)
     }
 
@@ -88,18 +86,19 @@ impl<T: Payload> Streaming<T> {
 
     /// There are no more messages.
     fn end(&mut self) -> Result<(), Status> {
-        self.ended = true;
-        let mut state = self.cell.lock();
+        let reading = &mut *self.reading;
+        reading.ended = true;
+        let mut state = reading.cell.lock();
         // A handler's call goes on when its client has half-closed.
         let ended = state.status.as_ref().filter(|status| !status.is_ok()).cloned().map_or(Ok(()), Err);
-        std::mem::swap(&mut self.trailers, &mut state.trailers_in);
+        std::mem::swap(&mut reading.trailers, &mut state.trailers_in);
         let hooks = if state.side == Side::Caller { state.hooks.take() } else { None };
         drop(state);
         match hooks {
             None => ended,
             Some(hooks) => {
                 let mut status = ended.err().unwrap_or_default();
-                hooks.finish(&mut status, &mut self.trailers);
+                hooks.finish(&mut status, &mut reading.trailers);
                 if status.is_ok() { Ok(()) } else { Err(status) }
             }
         }
@@ -107,22 +106,23 @@ impl<T: Payload> Streaming<T> {
 
     /// Decodes the oldest message of the queue. False when there is none.
     pub(crate) fn decode_next(&mut self, message: &mut T) -> Result<bool, Status> {
-        let cell = &self.cell;
-        let hooks = if self.queue.is_shown() { cell.lock().hooks.clone() } else { None };
-        let taken = self.queue.take(|body, arena| {
+        let reading = &mut *self.reading;
+        let cell = &reading.cell;
+        let hooks = if reading.queue.is_shown() { cell.lock().hooks.clone() } else { None };
+        let taken = reading.queue.take(|body, arena| {
             if let Some(hooks) = &hooks {
                 cell.show_message(hooks, &body)?;
             }
             decode(message, body, arena)
         });
         let Some((decoded, length)) = taken else { return Ok(false) };
-        self.cell.taken(&mut self.queue, length);
+        reading.cell.taken(&mut reading.queue, length);
         if let Err(mut status) = decoded {
-            self.ended = true;
+            reading.ended = true;
             if hooks.is_some_and(|hooks| hooks.side() == Side::Caller) {
-                status = self.cell.fail(status);
+                status = reading.cell.fail(status);
             }
-            self.cell.abandon_reading(&mut self.queue);
+            reading.cell.abandon_reading(&mut reading.queue);
             return Err(status);
         }
         Ok(true)
@@ -131,52 +131,46 @@ impl<T: Payload> Streaming<T> {
 
 impl<T> Streaming<T> {
     pub(crate) fn new(cell: Arc<CallCell>, channel: Option<Channel>) -> Self {
-        Self {
-            cell: cell.into(),
-            queue: Inbound::default(),
-            trailers: MetadataMap::new(),
-            ended: false,
-            channel,
-            message: PhantomData,
-        }
+        Self { reading: HeldReading::new(cell, channel), message: PhantomData }
     }
 
     pub(crate) fn cell(&self) -> &Arc<CallCell> {
-        &self.cell
+        &self.reading.cell
     }
 
     /// Leaves the call, as dropping does, and gives its cell away.
     pub(crate) fn take_cell(&mut self) -> Option<Arc<CallCell>> {
-        let cell = self.cell.take()?;
-        if self.ended {
-            cell.finish_reading(&mut self.queue);
+        let reading = &mut *self.reading;
+        let cell = reading.cell.take()?;
+        if reading.ended {
+            cell.finish_reading(&mut reading.queue);
         } else {
-            cell.abandon_reading(&mut self.queue);
+            cell.abandon_reading(&mut reading.queue);
         }
         Some(cell)
     }
 
     pub(crate) fn queue_mut(&mut self) -> &mut Inbound {
-        &mut self.queue
+        &mut self.reading.queue
     }
 
     pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+        !self.reading.queue.is_empty()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended
+        self.reading.ended
     }
 
     /// Whether the message read last was compressed on its way: its flag was 1. False before the first one.
     pub fn last_was_compressed(&self) -> bool {
-        self.queue.last_was_compressed()
+        self.reading.queue.last_was_compressed()
     }
 
     /// What the messages are compressed with, as far as they are: the `grpc-encoding` of the other side. None for plain messages; for
     /// a client also before the server's metadata has arrived.
     pub fn encoding(&self) -> Option<Arc<str>> {
-        self.cell.lock().encoding_in.clone()
+        self.reading.cell.lock().encoding_in.clone()
     }
 
     /// Client: waits for the metadata that the server sends ahead of its messages.
@@ -184,11 +178,12 @@ impl<T> Streaming<T> {
     /// # Errors
     /// The status of a call that failed before there was any.
     pub async fn metadata(&mut self) -> Result<MetadataMap, Status> {
-        poll_fn(|cx| self.cell.poll_metadata(cx)).await?;
-        let metadata = self.cell.take_metadata(|metadata| metadata.clone());
+        poll_fn(|cx| self.reading.cell.poll_metadata(cx)).await?;
+        let metadata = self.reading.cell.take_metadata(|metadata| metadata.clone());
         if metadata.is_err() {
-            self.ended = true;
-            self.cell.abandon_reading(&mut self.queue);
+            let reading = &mut *self.reading;
+            reading.ended = true;
+            reading.cell.abandon_reading(&mut reading.queue);
         }
         metadata
     }
@@ -196,13 +191,13 @@ impl<T> Streaming<T> {
     /// Client: the metadata that followed the last message. Empty before the end, which is when
     /// [`message`](Self::message) has given `None` or an error.
     pub fn trailers(&self) -> &MetadataMap {
-        &self.trailers
+        &self.reading.trailers
     }
 }
 
 impl<T> Drop for Streaming<T> {
     fn drop(&mut self) {
-        if let (Some(cell), Some(channel)) = (self.take_cell(), &self.channel) {
+        if let (Some(cell), Some(channel)) = (self.take_cell(), &self.reading.channel) {
             channel.give_cell(cell);
         }
     }
@@ -210,6 +205,6 @@ impl<T> Drop for Streaming<T> {
 
 impl<T> std::fmt::Debug for Streaming<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streaming").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Streaming").field("ended", &self.reading.ended).finish_non_exhaustive()
     }
 }
