@@ -132,21 +132,31 @@ impl End {
     /// The next piece of the open DATA frame.
     #[inline]
     pub(crate) fn next_piece<'i>(&mut self, env: &mut Env<'_>, input: &Input<'i>) -> Option<Piece<'i>> {
+        if let Some(call) = self.take_end(env, input) {
+            return Some(Piece::End { call });
+        }
         match self.open_frame {
-            Some(OpenFrame { call, end: true })
-                if input.is_aside_empty()
-                    && !self.is_exhausted(env.pool)
-                    && self.calls.is_between_messages(call) =>
-            {
-                self.open_frame = None;
-                Some(Piece::End { call })
-            }
             Some(frame) => self.cut(env, input, frame),
             None if self.held.sheds() => {
                 self.shed(env.pool).map(|(call, status)| Piece::Exhausted { call, status })
             }
             None => None,
         }
+    }
+
+    /// The call that gets no more messages, if that is what comes next; it counts as told.
+    #[inline]
+    pub(crate) fn take_end(&mut self, env: &Env<'_>, input: &Input<'_>) -> Option<CallKey> {
+        let OpenFrame { call, end } = self.open_frame?;
+        let is_end = end
+            && input.is_aside_empty()
+            && !self.is_exhausted(env.pool)
+            && self.calls.is_between_messages(call);
+        if !is_end {
+            return None;
+        }
+        self.open_frame = None;
+        Some(call)
     }
 
     #[inline(never)]

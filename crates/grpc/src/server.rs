@@ -146,6 +146,16 @@ impl Server {
         message
     }
 
+    /// Whether the client has sent all that it had with the message that was handed over last. If so, that counts as told, and no
+    /// [`Event::HalfClosed`] follows; else events tell. To be asked before the next event, with the same [`Input`].
+    #[inline]
+    pub fn take_half_closed(&mut self, env: &Env<'_>, input: &Input<'_>, call: CallKey) -> bool {
+        if self.end.take_end(env, input) != Some(call) {
+            return false;
+        }
+        self.end.calls.get_mut(call).map(|slot| slot.inbound = Inbound::Ended).is_some()
+    }
+
     /// Moves what waits to `env.out`, as far as windows and room allow, and with it what the HTTP/2 engine collects:
     /// call it after each round of events and verbs, then drain [`next_event`](Self::next_event) again.
     pub fn transmit(&mut self, env: &mut Env<'_>) {

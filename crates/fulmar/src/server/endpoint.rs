@@ -15,6 +15,7 @@ use super::method::{Answer, Destination};
 use super::placement::Load;
 use super::router::Router;
 use crate::call::{CallCell, CallEnd, CallFate};
+use crate::context::CallContext;
 use crate::counts::Counts;
 use crate::handling::Handling;
 use crate::payload::Incoming;
@@ -55,6 +56,8 @@ struct Call {
     /// It takes one message, and starts when that is there.
     takes_one: bool,
     slot: u32,
+    /// Of a call that its method does not know yet, so that it has no slot either: its request is awaited.
+    unbegun: Option<CallContext>,
     cell: Option<Arc<CallCell>>,
     fate: Arc<CallFate>,
     deadline: Option<Instant>,
@@ -132,7 +135,7 @@ impl ServerEndpoint {
                 Event::Begin { call, method, deadline } => {
                     self.on_begin(env, input, call, (method, deadline));
                 }
-                Event::Message { call, body } => self.on_message(env, call, body),
+                Event::Message { call, body } => self.on_message(env, input, call, body),
                 Event::HalfClosed { call } => self.on_half_closed(env, call),
                 Event::Finished { call } => self.on_finished(env, call),
                 Event::Writable { call } => self.on_writable(call),
@@ -144,7 +147,7 @@ impl ServerEndpoint {
         Ok(())
     }
 
-    fn on_message(&mut self, env: &mut Env<'_>, key: CallKey, body: Body<'_>) {
+    fn on_message(&mut self, env: &mut Env<'_>, input: &Input<'_>, key: CallKey, body: Body<'_>) {
         let Some(Some(call)) = self.calls.get_mut(key.index()) else {
             return self.discard(env, key, body);
         };
@@ -153,7 +156,11 @@ impl ServerEndpoint {
         if call.takes_one && call.is_placed {
             return self.on_only_message(env, key, body, was_compressed);
         }
+        if call.unbegun.is_some() && self.grpc.take_half_closed(env, input, key) {
+            return self.on_request(env, key, body, was_compressed);
+        }
         if call.takes_one {
+            call.begin(&self.router);
             let mut router = self.router.borrow_mut();
             let (method, arena) = router.method_and_arena(call.method);
             let taken = method.on_message(call.slot, Incoming::new(&body), was_compressed, arena);
@@ -236,10 +243,11 @@ impl ServerEndpoint {
 
     /// Calls the handler and polls it for the first time.
     fn start(&mut self, env: &mut Env<'_>, index: usize) {
-        let Some(call) = &self.calls[index] else { return };
+        let Some(call) = &mut self.calls[index] else { return };
         if call.is_placed {
             return self.send_order(index);
         }
+        call.begin(&self.router);
         let started = {
             let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
             self.router.borrow_mut().method(call.method).start(call.slot)
@@ -256,6 +264,9 @@ impl ServerEndpoint {
             let Some(call) = &self.calls[index] else { return };
             if call.is_placed {
                 return self.look_at_placed(env, index);
+            }
+            if call.unbegun.is_some() {
+                return;
             }
             if let Some(cell) = &call.cell {
                 // What the handler sends meanwhile is seen below: no need to knock.
@@ -308,11 +319,12 @@ impl ServerEndpoint {
 
     /// Drops the handler. Handles that the user has put elsewhere see how the call ended.
     fn end(&mut self, env: &mut Env<'_>, index: usize, end: CallEnd) {
-        let Some(call) = self.calls[index].take() else { return };
+        let Some(mut call) = self.calls[index].take() else { return };
+        let is_unbegun = call.unbegun.take().is_some();
         let mut router = self.router.borrow_mut();
         // What runs when the handler is dropped may ask already.
         call.fate.set_end(end);
-        if !call.is_placed {
+        if !call.is_placed && !is_unbegun {
             let _span = call.span.enter();
             router.method(call.method).end(call.slot);
         }

@@ -494,3 +494,31 @@ fn r44_a_preface_in_single_bytes_works() {
     peer.exchange_settings();
     peer.assert_alive();
 }
+
+#[test]
+fn requests_that_come_behind_the_header_sections_of_others_are_served_or_refused_as_ever() {
+    let (server, seen) = serve_with(Http2Config::default());
+    let mut peer = Peer::connect(server.local_addr().unwrap());
+    let streams: [u32; 5] = std::array::from_fn(|_| peer.take_stream());
+    let [usual, slow, none, two, reset] = streams;
+    let path = |stream| if stream == slow { SLOW } else { U };
+    let mut flight: Vec<_> =
+        streams.iter().map(|&stream| headers(stream, END_HEADERS, &request(path(stream)))).collect();
+    flight.extend([
+        reset_stream(reset, CANCEL),
+        data(two, 0, &message(b"1")),
+        data(two, END_STREAM, &message(b"2")),
+        data(none, END_STREAM, b""),
+        data(slow, END_STREAM, &message(b"")),
+        data(usual, END_STREAM, &message(b"usual")),
+    ]);
+    peer.send(&[flight.concat()]);
+    let unimplemented = Some("12");
+    assert_eq!(peer.answer(two).trailer("grpc-status"), unimplemented);
+    assert_eq!(peer.answer(none).trailer("grpc-status"), unimplemented);
+    assert_eq!(peer.answer(usual).content, message(b"usual"));
+    assert_eq!(seen.slow_started.load(Ordering::SeqCst), 1);
+    peer.send(&[reset_stream(slow, CANCEL)]);
+    eventually("the handler is dropped", || seen.slow_cancelled.load(Ordering::SeqCst) == 1);
+    peer.assert_alive();
+}

@@ -303,3 +303,31 @@ fn what_is_not_one_whole_message_at_the_end_of_a_call_is_told_by_events() {
     let (_, taken, _) = only_message(&bytes, &mut pair);
     assert_eq!(taken, None, "there is none");
 }
+
+#[test]
+fn whether_a_message_is_the_last_may_be_asked_instead_of_waiting_to_be_told() {
+    let mut pair = Pair::new();
+    let whole = pair.start_with(ECHO, MetadataMap::EMPTY, None, Some(b"all"), true);
+    let part = pair.start_with(ECHO, MetadataMap::EMPTY, None, Some(b"more follows"), false);
+    let bytes = under_way(&mut pair);
+    let server = &mut pair.server;
+    let mut env = Env::new(server.now, &mut server.pool, &mut server.out);
+    let input = Input::new(&bytes);
+    let mut heard = Vec::new();
+    while let Ok(Some(event)) = server.end.next_event(&mut env, &input) {
+        heard.push(match event {
+            Event::Begin { .. } => None,
+            Event::Message { call, .. } => Some(server.end.take_half_closed(&env, &input, call)),
+            other => panic!("{other:?} although it was asked for, or is not to come"),
+        });
+        if let Event::Message { call, .. } = event {
+            assert!(!server.end.take_half_closed(&env, &input, call), "it is told once");
+            server.end.release(&mut env, call, 3);
+        }
+    }
+    assert_eq!(heard, [None, Some(true), None, Some(false)]);
+    half_close(&mut pair.client, part);
+    pair.run();
+    assert!(matches!(pair.server.take_log()[..], [Happened::HalfClosed { .. }]), "of the other one");
+    assert_ne!(whole, part);
+}

@@ -1,11 +1,12 @@
 //! How calls begin.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::Context;
 
 use fulmar_base::{Env, Input, Instant, TaskId};
-use fulmar_grpc::{CallKey, MethodId};
+use fulmar_grpc::{Body, CallKey, MethodId};
 
 use super::{Call, ServerEndpoint};
 use crate::call::{CallFate, CellShape, Side};
@@ -44,6 +45,7 @@ impl ServerEndpoint {
             method,
             takes_one: kind.takes_one,
             slot: 0,
+            unbegun: None,
             cell: None,
             fate,
             deadline,
@@ -57,7 +59,9 @@ impl ServerEndpoint {
             && let Some(message) = self.grpc.next_only_message(env, input, key)
         {
             drop(router);
-            return self.serve(env, call, context, message);
+            call.span.link().received(message.len());
+            self.serve(env, call, context, Incoming::Lent(message));
+            return;
         }
         if call.is_placed || kind.needs_cell {
             let cell = router.take_cell();
@@ -83,6 +87,7 @@ impl ServerEndpoint {
                 order.stage = Stage::Waiting(mailbox);
                 cell.lock().order = Some(order);
             }
+            (None, None) if kind.is_unary && !kind.is_intercepted => call.unbegun = Some(context),
             (chosen, cell) => {
                 call.slot = router.method(method).begin(context, cell.clone());
                 call._load = chosen.map(|chosen| chosen.load);
@@ -98,10 +103,35 @@ impl ServerEndpoint {
         }
     }
 
-    /// A call whose request is here as a whole: it is kept only if its handler waits.
-    fn serve(&mut self, env: &mut Env<'_>, mut call: Call, context: CallContext, message: &[u8]) {
+    /// The request of a call that has not begun, and there is no more to come.
+    pub(super) fn on_request(
+        &mut self,
+        env: &mut Env<'_>,
+        key: CallKey,
+        body: Body<'_>,
+        was_compressed: bool,
+    ) {
+        let Some(mut call) = self.calls[key.index()].take() else { return };
+        let context = call.unbegun.take().unwrap_or_default();
+        if was_compressed {
+            context.note_compressed();
+        }
+        let is_over = self.serve(env, call, context, Incoming::new(&body));
+        // On a stream that has ended nothing is credited, and nothing is held for a call that is over.
+        if !is_over || matches!(body, Body::Block(_)) {
+            self.discard(env, key, body);
+        }
+    }
+
+    /// A call whose request is here as a whole: it is kept only if its handler waits. Whether it is over.
+    fn serve(
+        &mut self,
+        env: &mut Env<'_>,
+        mut call: Call,
+        context: CallContext,
+        message: Incoming<'_>,
+    ) -> bool {
         let (key, index) = (call.key, call.key.index());
-        call.span.link().received(message.len());
         let served = {
             let (_handling, _span) = (Handling::call(call.deadline), call.span.enter());
             let (mut router, polling) = (self.router.borrow_mut(), Polling::begin());
@@ -109,7 +139,7 @@ impl ServerEndpoint {
             let bytes_max = router.send_message_bytes_max();
             let mut answer = Answer { to, hooks: None, span: &call.span, bytes_max };
             let (method, arena) = router.method_and_arena(call.method);
-            let whole = Whole { context, fate: &call.fate, body: Incoming::Lent(message), arena };
+            let whole = Whole { context, fate: &call.fate, body: message, arena };
             let served = method.serve(whole, &mut Context::from_waker(&self.wakers[index]), &mut answer);
             polling.end(router.path(call.method));
             served
@@ -118,10 +148,12 @@ impl ServerEndpoint {
             Served::Waits(slot) => {
                 call.slot = slot;
                 self.calls[index] = Some(call);
+                false
             }
             Served::Ended(end) => {
                 self.take_leave(call.fate, call.span, end);
                 self.grpc.forget(env, key);
+                true
             }
         }
     }
@@ -136,6 +168,15 @@ impl ServerEndpoint {
         while self.wakers.len() <= index {
             self.wakers.push(self.handle.waker(TaskId(self.wakers.len() as u64)));
             self.calls.push(None);
+        }
+    }
+}
+
+impl Call {
+    /// Begins with its method, if it has not yet.
+    pub(super) fn begin(&mut self, router: &RefCell<Router>) {
+        if let Some(context) = self.unbegun.take() {
+            self.slot = router.borrow_mut().method(self.method).begin(context, None);
         }
     }
 }
